@@ -1,0 +1,122 @@
+# AgentOS. `make` or `make help` lists the targets; each has its one line beside it.
+SHELL   := /bin/bash
+.DEFAULT_GOAL := help
+.SUFFIXES:
+MAKEFLAGS += --no-print-directory
+
+PREFIX     ?= /usr/local
+DESTDIR    ?=
+LIBEXEC    := $(PREFIX)/libexec/agentos
+UNITDIR    ?= $(PREFIX)/lib/systemd/system
+TMPFILES   ?= $(PREFIX)/lib/tmpfiles.d
+AGENT      ?=
+POLICY     ?= strict
+KERNEL     ?= all
+FUZZTIME   ?= 20s
+COUNT      ?= 21
+
+# go may be installed and not on PATH (root shells, CI): the usual places are tried before tests/setup.sh says how to get it.
+GO   := $(shell command -v go 2>/dev/null || { test -x /usr/local/go/bin/go && echo /usr/local/go/bin/go; } || { test -x /usr/lib/go/bin/go && echo /usr/lib/go/bin/go; } || echo go)
+export PATH := $(patsubst %/,%,$(dir $(GO))):$(PATH)
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo -E env PATH=$$PATH")
+EXEC := $(shell [ "$$(id -u)" = 0 ] || echo '-exec "sudo -E"')
+# Packages with tests that need root: found by their build tag, so that no list here can forget one.
+ROOTPKGS = $(shell grep -rlE '^//go:build .*\broot\b' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u | grep -vE '^\./tests/(escape|script)$$')
+OWNGO    = $(shell git ls-files -co --exclude-standard '*.go' | grep -vE '_bpfel\.go$$')
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: setup
+setup: ## install what a fresh machine lacks for building (apt; sudo when not root)
+	@tests/setup.sh build
+
+.PHONY: build
+build: bin ## build the programs into bin/
+bin: FORCE
+	@mkdir -p bin
+	@if [ -d cmd/agentos ]; then        echo "build bin/agentos";        CGO_ENABLED=0 $(GO) build -trimpath -o bin/agentos ./cmd/agentos; fi
+	@if [ -d cmd/agentos-helper ]; then echo "build bin/agentos-helper"; CGO_ENABLED=1 $(GO) build -trimpath -o bin/agentos-helper ./cmd/agentos-helper; fi
+	@if [ -d cmd/agentos-init ]; then   echo "build bin/agentos-init";   CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/agentos-init ./cmd/agentos-init; fi
+FORCE:
+
+.PHONY: run
+run: setup build ## the main job: a jailed agent at work, then its record (AGENT=claude: that agent, here)
+	@packaging/try/try.sh "$(POLICY)" $(AGENT)
+
+.PHONY: test
+test: ## every test there is, after installing what they need
+	@tests/setup.sh test
+	@tests/all.sh
+
+.PHONY: check
+check: ## formatting, vet, staticcheck, floors, sizes, docs; no root, under a minute
+	@bad=$$($(GO) tool gofumpt -l $(OWNGO)); [ -z "$$bad" ] || { echo "check: gofumpt -w these:"; echo "$$bad"; exit 1; }
+	@bad=$$($(GO) tool goimports -local github.com/agentos/agentos -l $(OWNGO)); [ -z "$$bad" ] || { echo "check: goimports -local github.com/agentos/agentos -w these:"; echo "$$bad"; exit 1; }
+	@for s in $$(git ls-files -co --exclude-standard '*.sh') .ci/run; do sh -n $$s 2>/dev/null || bash -n $$s || exit 1; done
+	$(GO) vet ./...
+	$(GO) vet -tags root ./...
+	@if command -v golangci-lint >/dev/null; then echo golangci-lint run; golangci-lint run; else echo "$(GO) tool staticcheck ./..."; $(GO) tool staticcheck -tags root ./...; fi
+	$(GO) test ./tests
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build $$($(GO) list -f '{{.ImportPath}}' ./policy/... ./audit/event/... ./jail/packet/... ./orchestrator/... ./cmd/agentos/... 2>/dev/null)
+
+.PHONY: test-unit
+test-unit: ## tests that need no root (RACE=1: with the race detector)
+	$(GO) test $(if $(RACE),-race) ./...
+
+.PHONY: test-root
+test-root: build ## tests that make real jails; root, or a user with sudo
+	@[ -z "$(ROOTPKGS)" ] || { echo $(GO) test -tags root -p 1 $(ROOTPKGS); AGENTOS_BIN=$(CURDIR)/bin $(GO) test -tags root -count=1 -p 1 $(EXEC) $(ROOTPKGS); }
+
+.PHONY: test-script
+test-script: build ## the command line, as txtar scripts
+	AGENTOS_BIN=$(CURDIR)/bin $(GO) test -tags root -count=1 $(EXEC) ./tests/script
+
+.PHONY: test-kernel
+test-kernel: build ## Debian kernels 6.1 and 6.12 under QEMU, with and without bpf in lsm= (KERNEL=6.1|6.12|all)
+	@tests/kernel/run.sh $(if $(filter-out all,$(KERNEL)),$(KERNEL))
+
+.PHONY: test-machine
+test-machine: build bin/act ## whole Debian machines 6.1 and 6.12 under QEMU: doctor, jails, escape acts on tiers A, B, C (minutes each)
+	@tests/machine/run.sh $(KERNEL)
+
+bin/act: $(wildcard tests/escape/act/*.[ch])
+	@mkdir -p bin; echo "build bin/act"
+	@gcc -O1 -static -Wall -Wextra -Wno-unused-result -pthread -o $@ $(filter %.c,$^)
+
+.PHONY: escape
+escape: build bin/act ## the escape corpora: our acts, then ../shared/escape where it is present
+	AGENTOS_BIN=$(CURDIR)/bin $(GO) test -tags root -count=1 $(EXEC) -v -run . ./tests/escape | grep -vE '^=== '; exit $${PIPESTATUS[0]}
+	@tests/escape/outside.sh
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME (20s)
+	@set -e; grep -rlE '^func Fuzz[A-Z]' --include='*_test.go' . | while read -r f; do \
+	  d=$$(dirname $$f); for t in $$(grep -ohE '^func Fuzz[A-Za-z0-9_]+' $$f | cut -c6-); do \
+	    echo "fuzz $$d $$t"; $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) $$d </dev/null; done; done
+
+.PHONY: bench
+bench: build ## start and work inside against outside, bubblewrap, runc, crun: one table (COUNT=21 rounds)
+	@$(GO) build -o bin/bench ./tests/bench && $(SUDO) bin/bench -count $(COUNT)
+
+.PHONY: generate
+generate: ## BPF objects (clang), policy schema, golden files
+	$(GO) generate ./...
+
+.PHONY: verify
+verify: generate ## generated files are what their sources say
+	$(GO) mod verify
+	git diff --exit-code -- . ':!go.sum'
+
+.PHONY: install
+install: build ## install below PREFIX (/usr/local) and, with systemd, its units
+	@PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) UNITDIR=$(UNITDIR) TMPFILES=$(TMPFILES) packaging/install.sh install
+
+.PHONY: uninstall
+uninstall: ## remove what install put there; logs and org policies stay
+	@PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) UNITDIR=$(UNITDIR) TMPFILES=$(TMPFILES) packaging/install.sh uninstall
+
+.PHONY: clean
+clean: ## remove what build and the tests made in the tree
+	rm -rf bin tests/.cache

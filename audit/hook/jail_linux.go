@@ -1,0 +1,290 @@
+package hook
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/agentos/agentos/audit/event"
+	"github.com/agentos/agentos/bpf"
+)
+
+// jail.flags of bpf/include/record.h.
+const (
+	flagEnforce = 1 << iota
+	flagStrict
+	flagKillExec
+	flagAuditAll
+	flagAuditWrite
+	flagOpens
+	flagLarge
+	flagSetup
+)
+
+const (
+	maxJails   = 256
+	kinds      = 48
+	rulesSmall = 256 << 10
+	rulesLarge = 2 << 20
+)
+
+// AddJail registers a jail: from then on the tasks of its group are judged by its
+// rules. Register before the first task enters the group.
+//
+// Errors: [ErrFull]; an error when the id or group is taken or the rules are not an
+// automaton of at most 2 MiB.
+func (h *Hook) AddJail(spec Jail) error { return h.addJail(spec, nil) }
+
+// addJail is AddJail; tap gets the events of the jail in the place of Read's caller.
+func (h *Hook) addJail(spec Jail, tap func(uint32, event.Event)) error {
+	if spec.ID == 0 || spec.CgroupID == 0 {
+		return errors.New("add jail: id and group must not be 0")
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.jails[spec.ID] != nil {
+		return fmt.Errorf("add jail %d: id is taken", spec.ID)
+	}
+	var index uint32
+	if err := h.maps["jails"].Lookup(spec.CgroupID, &index); err == nil {
+		return fmt.Errorf("add jail %d: group is registered already", spec.ID)
+	}
+	slot, err := h.take()
+	if err != nil {
+		return fmt.Errorf("add jail %d: %w", spec.ID, err)
+	}
+	j := &jail{id: spec.ID, slot: slot, tap: tap}
+	j.dec = decoder{procs: map[uint32]process{}, ruleText: spec.RuleText}
+	j.state = bpf.TraceJail{Cgroup: spec.CgroupID, Id: spec.ID, Flags: h.flags(spec), Gen: 1}
+	if err := h.register(j, spec.Rules); err != nil {
+		h.forget(j)
+		return fmt.Errorf("add jail %d: %w", spec.ID, err)
+	}
+	h.jails[j.id] = j
+	if err := h.followOpens(); err != nil {
+		h.forget(j)
+		return fmt.Errorf("add jail %d: %w", spec.ID, err)
+	}
+	return nil
+}
+
+func (h *Hook) flags(spec Jail) uint32 {
+	var flags uint32
+	for _, f := range []struct {
+		on  bool
+		bit uint32
+	}{
+		{spec.Enforce, flagEnforce},
+		{spec.Strict, flagStrict},
+		{h.tier == TierC, flagKillExec},
+		{spec.Audit == AuditAll, flagAuditAll},
+		{spec.Audit >= AuditChanges, flagAuditWrite},
+		{spec.Opens && h.tier == TierC, flagOpens},
+		{len(spec.Rules) > rulesSmall, flagLarge},
+		{spec.Setup, flagSetup},
+	} {
+		if f.on {
+			flags |= f.bit
+		}
+	}
+	return flags
+}
+
+// register fills the slot and, last, makes the group known.
+func (h *Hook) register(j *jail, rules []byte) error {
+	if err := j.open(); err != nil {
+		return err
+	}
+	for _, r := range j.rings {
+		r.skip() // what a jail before left unread
+	}
+	index := j.slot.index
+	if len(rules) > rulesSmall {
+		if err := h.putRules(index, rules); err != nil {
+			return err
+		}
+	} else if len(rules) == 0 {
+		return errors.New("set rules: no automaton")
+	} else if err := writeTable(j.slot.rules, rules); err != nil {
+		return err
+	}
+	zero := make([]bpf.TraceCount, ebpf.MustPossibleCPU())
+	if err := h.maps["counts"].Put(index, zero); err != nil {
+		return fmt.Errorf("clear counts: %w", err)
+	}
+	if err := h.maps["slots"].Put(index, j.state); err != nil {
+		return fmt.Errorf("set slot: %w", err)
+	}
+	if err := h.maps["jails"].Update(j.state.Cgroup, index, ebpf.UpdateNoExist); err != nil {
+		return fmt.Errorf("register group: %w", err)
+	}
+	return nil
+}
+
+// putRules makes a new map with the automaton and puts it in the place of the old one:
+// tasks that are walking meanwhile keep the table they started with. Slow, see spare.
+func (h *Hook) putRules(index uint32, rules []byte) error {
+	outer, size := "rules_small", rulesSmall
+	if len(rules) > rulesSmall {
+		outer, size = "rules_large", rulesLarge
+	}
+	if len(rules) == 0 || len(rules) > size {
+		return fmt.Errorf("set rules: automaton of %d bytes: want 1 to %d", len(rules), rulesLarge)
+	}
+	m, err := ebpf.NewMap(rulesSpec(size))
+	if err != nil {
+		return fmt.Errorf("make rules: %w", plain(err))
+	}
+	defer m.Close()
+	if err := writeTable(m, rules); err != nil {
+		return err
+	}
+	if err := h.maps[outer].Put(index, uint32(m.FD())); err != nil {
+		return fmt.Errorf("set rules: %w", err)
+	}
+	return nil
+}
+
+// SetRules replaces the automaton of a jail. A path that is being walked meanwhile is
+// judged by the old or by the new one.
+func (h *Hook) SetRules(id uint32, rules []byte, ruleText func(uint16) string) error {
+	return h.change(id, func(j *jail) error {
+		if err := h.putRules(j.slot.index, rules); err != nil {
+			return err
+		}
+		if len(rules) <= rulesSmall {
+			m, err := h.inner("rules_small", j.slot.index)
+			if err != nil {
+				return err
+			}
+			j.slot.rules.Close()
+			j.slot.rules = m
+		}
+		j.state.Flags &^= flagLarge
+		if len(rules) > rulesSmall {
+			j.state.Flags |= flagLarge
+		}
+		j.state.Gen++
+		j.dec.ruleText = ruleText
+		return nil
+	})
+}
+
+// SetRuleText names the rules of an adopted jail.
+func (h *Hook) SetRuleText(id uint32, ruleText func(uint16) string) error {
+	return h.change(id, func(j *jail) error { j.dec.ruleText = ruleText; return nil })
+}
+
+// SetEnforce switches between denying and only recording.
+func (h *Hook) SetEnforce(id uint32, enforce bool) error {
+	return h.change(id, func(j *jail) error {
+		j.state.Flags &^= flagEnforce
+		if enforce {
+			j.state.Flags |= flagEnforce
+		}
+		return nil
+	})
+}
+
+// Start ends the setup of a jail (see [Jail].Setup) and names the process (host pid) that
+// stays trusted inside it: its init, which serves the broker; 0 = none. Children of
+// init are judged like any other task. Call before the agent runs.
+func (h *Hook) Start(id uint32, init int) error {
+	return h.change(id, func(j *jail) error {
+		j.state.Init = uint32(init)
+		j.state.Flags &^= flagSetup
+		return nil
+	})
+}
+
+func (h *Hook) change(id uint32, f func(*jail) error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j := h.jails[id]
+	if j == nil {
+		return fmt.Errorf("change jail %d: %w", id, ErrNoJail)
+	}
+	if err := f(j); err != nil {
+		return fmt.Errorf("change jail %d: %w", id, err)
+	}
+	if err := h.maps["slots"].Put(j.slot.index, j.state); err != nil {
+		return fmt.Errorf("change jail %d: %w", id, err)
+	}
+	return nil
+}
+
+// AllowUnix lets a jail talk to the pathname socket with this inode, which was made
+// outside of it. dev is as in stat.
+func (h *Hook) AllowUnix(id uint32, dev, ino uint64) error {
+	return h.change(id, func(j *jail) error {
+		key := bpf.TraceUnixPeer{Ino: ino, Dev: kernelDev(dev), Slot: j.slot.index}
+		return h.maps["unix_peers"].Put(key, uint32(1))
+	})
+}
+
+// RemoveJail forgets a jail whose tasks are gone. Tasks that are not gone are denied
+// everything from now on. Read what is left with [Hook.Drain] first.
+func (h *Hook) RemoveJail(id uint32) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j := h.jails[id]
+	if j == nil {
+		return fmt.Errorf("remove jail %d: %w", id, ErrNoJail)
+	}
+	err := errors.Join(h.forget(j), h.followOpens())
+	if err == nil && len(h.jails) == 0 { // nobody can have escaped any more: the cheap gate does again
+		err = h.maps["machines"].Put(uint32(0), bpf.TraceMachine{Tier: uint32(h.tier), Ready: 1})
+	}
+	return err
+}
+
+// forget undoes register, also a partial one. The slot waits for the next jail.
+func (h *Hook) forget(j *jail) error {
+	var (
+		errs  []error
+		index uint32
+	)
+	if h.maps["jails"].Lookup(j.state.Cgroup, &index) == nil && index == j.slot.index {
+		errs = append(errs, h.maps["jails"].Delete(j.state.Cgroup))
+	}
+	errs = append(errs, h.maps["slots"].Put(j.slot.index, bpf.TraceJail{}))
+	if j.state.Flags&flagLarge != 0 {
+		errs = append(errs, h.dropInner("rules_large", j.slot.index))
+	}
+	errs = append(errs, h.dropPeers(j.slot.index))
+	j.close()
+	h.giveBack(j.slot)
+	delete(h.jails, j.id)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("forget jail %d: %w", j.id, err)
+	}
+	return nil
+}
+
+// dropPeers removes the grants of [Hook.AllowUnix].
+func (h *Hook) dropPeers(index uint32) error {
+	var (
+		key   bpf.TraceUnixPeer
+		value uint32
+		peers []bpf.TraceUnixPeer
+	)
+	it := h.maps["unix_peers"].Iterate()
+	for it.Next(&key, &value) {
+		if key.Slot == index {
+			peers = append(peers, key)
+		}
+	}
+	errs := []error{it.Err()}
+	for _, peer := range peers {
+		errs = append(errs, h.maps["unix_peers"].Delete(peer))
+	}
+	return errors.Join(errs...)
+}
+
+// kernelDev is the opposite of userDev.
+func kernelDev(dev uint64) uint32 {
+	major := dev >> 8 & 0xfff
+	minor := dev&0xff | dev>>12&^0xff
+	return uint32(major<<20 | minor&0xfffff)
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/agentos/agentos/audit/event"
+	"github.com/agentos/agentos/orchestrator"
+)
+
+// printer writes to one of our streams; stdout is buffered until flush.
+type printer struct {
+	file  *os.File
+	w     *bufio.Writer
+	color bool
+}
+
+func newPrinter(f *os.File, noColor bool) printer {
+	return printer{f, bufio.NewWriterSize(f, 32<<10), !noColor && f != nil && term.IsTerminal(int(f.Fd()))}
+}
+
+func (p *printer) flush() error { return p.w.Flush() }
+
+// paint wraps s in an SGR sequence where colours are wanted.
+func (p *printer) paint(sgr, s string) string {
+	if !p.color {
+		return s
+	}
+	return "\x1b[" + sgr + "m" + s + "\x1b[0m"
+}
+
+func (p *printer) red(s string) string   { return p.paint("31", s) }
+func (p *printer) green(s string) string { return p.paint("32", s) }
+func (p *printer) dim(s string) string   { return p.paint("2", s) }
+
+func (p *printer) linef(format string, a ...any) { _, _ = fmt.Fprintf(p.w, format+"\n", a...) }
+
+// json writes v, indented for a person.
+func (p *printer) json(v any) error {
+	e := json.NewEncoder(p.w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// note says something to the user on stderr, at once.
+func (p *printer) note(format string, a ...any) {
+	p.linef("agentos: %s", clean(fmt.Sprintf(format, a...)))
+	_ = p.flush()
+}
+
+func (p *printer) hint(text string) {
+	if text != "" {
+		p.linef("hint: %s", clean(text))
+		_ = p.flush()
+	}
+}
+
+func (p *printer) failure(err error) {
+	p.note("%s", strings.TrimSpace(err.Error()))
+	p.hint(orchestrator.Hint(err))
+}
+
+// clean makes one printable line of a message of ours, which may quote hostile
+// text. Backslashes stay single: messages quote with %q where it matters.
+func clean(s string) string {
+	return strings.ReplaceAll(event.Printable(s), `\\`, `\`)
+}
+
+// table aligns rows; cells are printable already and may be painted.
+type table struct {
+	head []string
+	rows [][]string
+}
+
+func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+
+func (t *table) print(p *printer) {
+	width := make([]int, len(t.head))
+	for _, r := range append([][]string{t.head}, t.rows...) {
+		for i, c := range r {
+			width[i] = max(width[i], cellWidth(c))
+		}
+	}
+	for n, r := range append([][]string{t.head}, t.rows...) {
+		var b strings.Builder
+		for i, c := range r {
+			if i > 0 {
+				b.WriteString("  ")
+			}
+			if n == 0 {
+				c = p.dim(c)
+			}
+			b.WriteString(c)
+			if i < len(r)-1 {
+				b.WriteString(strings.Repeat(" ", width[i]-cellWidth(c)))
+			}
+		}
+		p.linef("%s", b.String())
+	}
+}
+
+// cellWidth counts characters, not SGR sequences.
+func cellWidth(s string) int {
+	n := 0
+	for {
+		i := strings.IndexByte(s, 0x1b)
+		if i < 0 {
+			return n + utf8.RuneCountInString(s)
+		}
+		n += utf8.RuneCountInString(s[:i])
+		end := strings.IndexByte(s[i:], 'm')
+		if end < 0 {
+			return n
+		}
+		s = s[i+end+1:]
+	}
+}
+
+// size prints bytes for people.
+func size(n uint64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 10<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 10<<10:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d B", n)
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentos/agentos/jail/packet"
+	"github.com/agentos/agentos/orchestrator"
+)
+
+// exitStatus is an error that only sets the status: everything has been said.
+type exitStatus int
+
+func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// program is one run of the command.
+type program struct {
+	in       *os.File
+	out, err printer
+	environ  []string
+	home     string
+}
+
+// run is the whole command without its process: it returns the exit status.
+func run(ctx context.Context, args []string, in, out, errs *os.File) int {
+	p := &program{in: in, environ: os.Environ(), home: os.Getenv("HOME")}
+	noColor := os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb"
+	p.out, p.err = newPrinter(out, noColor), newPrinter(errs, noColor)
+	root := p.root()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out) // help was asked for: data
+	root.SetErr(errs)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = p.out.flush()
+	} else {
+		_ = p.out.flush()
+	}
+	var status exitStatus
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &status):
+		return int(status)
+	}
+	p.err.failure(err)
+	return orchestrator.Status(err)
+}
+
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "agentos",
+		Short: "run AI coding agents in jails, and see what they did",
+		Long: `Runs AI coding agents in jails that the kernel enforces, and keeps a record of everything they do.
+
+  agentos run claude               Claude Code, here, under the strict policy
+  agentos run -- make test         any command
+  agentos audit show --denied      what the last session was refused, and by which rule
+  agentos policy explain read .env whether, and which line says so
+  agentos doctor                   what this machine can enforce`,
+		Args:              cobra.NoArgs,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Version:           packet.Build(),
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &orchestrator.Error{Err: err, Hint: c.CommandPath() + " --help"}
+	})
+	root.SetVersionTemplate("agentos {{.Version}}\n")
+	root.AddCommand(
+		p.runCommand(), p.auditCommand(), p.policyCommand(), p.doctorCommand(), p.psCommand(), p.execCommand(), p.killCommand(),
+		p.agentsCommand(), p.versionCommand(), p.manCommand(), p.completionCommand(),
+	)
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Short = "help about any command"
+		}
+	}
+	return root
+}
+
+// gate reaches the helper.
+func (p *program) gate(ctx context.Context) (orchestrator.Gate, error) {
+	return orchestrator.Connect(ctx, orchestrator.Connection{
+		Socket: p.getenv("AGENTOS_SOCKET"), Libexec: p.getenv("AGENTOS_LIBEXEC"), Embedded: p.getenv("AGENTOS_SOCKET") == "", Build: packet.Build(), Stderr: p.err.file,
+	})
+}
+
+func (p *program) getenv(name string) string {
+	for i := len(p.environ) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(p.environ[i], name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// count refuses a wrong number of arguments in the voice of the rest.
+func count(minimum, maximum int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if n := len(args); n < minimum || n > maximum {
+			return &orchestrator.Error{Err: fmt.Errorf("%s wants %s", c.CommandPath(), what), Hint: c.CommandPath() + " --help"}
+		}
+		return nil
+	}
+}

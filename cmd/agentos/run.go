@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/agentos/agentos/jail/rpc"
+	"github.com/agentos/agentos/orchestrator"
+	"github.com/agentos/agentos/orchestrator/terminal"
+)
+
+func (p *program) runCommand() *cobra.Command {
+	o := orchestrator.Options{}
+	report := false
+	c := &cobra.Command{
+		Use:   "run [flags] AGENT [ARGS...] | -- COMMAND [ARGS...]",
+		Short: "run an agent, or any command, in a jail",
+		Long: `Runs an agent in a jail on the current directory. AGENT is one that 'agentos agents list' shows, or a command of yours;
+after -- stands a command in any case. Everything after the agent's name is the agent's own.
+
+The exit status is the agent's; 125 if AgentOS failed, 126 if the policy refused, 127 if there is no such command.`,
+		Example: `  agentos run claude
+  agentos run --policy standard --workspace ~/src/app codex --model o4
+  agentos run --env DEBUG=1 -- npm test
+  echo "fix the tests" | agentos run claude -p > answer.txt`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return &orchestrator.Error{Err: errors.New("no agent and no command"), Hint: "agentos run claude, or agentos run -- make test; agentos agents list shows what is installed"}
+			}
+			return nil
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			return orchestrator.AgentNames(p.home), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			o.Environ, o.Command = p.environ, c.ArgsLenAtDash() == 0
+			o.Agent, o.Args = args[0], args[1:]
+			return p.runAgent(c.Context(), o, report)
+		},
+	}
+	f := c.Flags()
+	f.SetInterspersed(false)
+	f.StringVar(&o.Policy, "policy", "strict", "`policy` to run under: a name or a file")
+	f.StringVar(&o.Workspace, "workspace", "", "`directory` the agent works in (default: the current one)")
+	f.StringVar(&o.Name, "name", "", "`name` of the session (default: made from the agent's)")
+	f.StringArrayVar(&o.Env, "env", nil, "set a `variable` in the jail, K=V; may be repeated")
+	f.BoolVar(&report, "report", false, "say at the end what was recorded, even if nothing was denied")
+	_ = c.RegisterFlagCompletionFunc("policy", p.completePolicies)
+	_ = c.MarkFlagDirname("workspace")
+	return c
+}
+
+func (p *program) runAgent(ctx context.Context, o orchestrator.Options, report bool) error {
+	plan, err := orchestrator.Prepare(o)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = plan.Close() }()
+	for _, r := range plan.Resolved.Refused {
+		p.err.note("not granted: %s", r)
+	}
+	// Until the agent runs, a signal ends the attempt; what was made of the jail
+	// goes with the conversation.
+	early, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	g, err := p.gate(early)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = g.Close() }()
+	proc, exit, err := p.attach(ctx, plan.Resolved.Terminal.OSC52 != "write", !plan.Resolved.Terminal.Title, func(tty *rpc.Terminal) (*orchestrator.Proc, error) {
+		proc, err := orchestrator.Launch(early, g, plan, tty)
+		if err != nil {
+			if early.Err() != nil {
+				return nil, errors.New("interrupted before the agent was started")
+			}
+			return nil, err
+		}
+		stop()
+		p.lacking(proc.Started.Report.Missing, report)
+		return proc, nil
+	})
+	if proc != nil {
+		p.summary(ctx, g, proc, exit, report)
+	}
+	if err != nil {
+		return err
+	}
+	if exit.Code != 0 {
+		return exitStatus(exit.Code)
+	}
+	return nil
+}
+
+// lacking names the guarantees that the policy prefers and this machine does not
+// give; why, when a report is wanted.
+func (p *program) lacking(missing []rpc.Missing, report bool) {
+	var names []string
+	for _, m := range missing {
+		if report {
+			p.err.note("not enforced here: %s: %s", m.Guarantee, m.Why)
+		}
+		names = append(names, m.Guarantee)
+	}
+	if len(names) > 0 && !report {
+		p.err.note("not enforced here: %s (agentos doctor says why)", strings.Join(names, ", "))
+	}
+}
+
+// attach starts a process with our terminal or with pipes and stays with it.
+func (p *program) attach(ctx context.Context, denyClipboard, denyTitle bool, start func(*rpc.Terminal) (*orchestrator.Proc, error)) (*orchestrator.Proc, orchestrator.Exit, error) {
+	s := terminal.Streams{In: p.in, Out: p.out.file, Err: p.err.file}
+	var tty *rpc.Terminal
+	if s.Interactive() {
+		tty = &rpc.Terminal{}
+		tty.Rows, tty.Cols = terminal.Size(s.Out)
+	}
+	proc, err := start(tty)
+	if err != nil {
+		return nil, orchestrator.Exit{}, err
+	}
+	exit, err := proc.Attach(ctx, s, terminal.Filter{DenyClipboard: denyClipboard, DenyTitle: denyTitle})
+	return proc, exit, err
+}
+
+// summary says what was refused, when something was. It must not keep the user
+// from their prompt for long.
+func (p *program) summary(ctx context.Context, g orchestrator.Gate, proc *orchestrator.Proc, exit orchestrator.Exit, report bool) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if proc.Terminal() {
+		for _, n := range exit.Notices { // on the screen they were drawn over
+			p.err.note("%s", n)
+		}
+	}
+	l, err := orchestrator.OpenLog(ctx, g, proc.Session)
+	if err != nil {
+		if report {
+			p.err.note("no summary: %v", err)
+		}
+		return
+	}
+	defer func() { _ = l.Close() }()
+	s, err := orchestrator.Summarize(l)
+	if err != nil {
+		if report {
+			p.err.note("no summary: %v", err)
+		}
+		return
+	}
+	if !report && s.Denied == 0 && len(s.Limits) == 0 && s.Lost == 0 && s.Escapes == 0 {
+		return
+	}
+	parts := []string{fmt.Sprintf("%d records", s.Records)}
+	if s.Denied > 0 {
+		parts = append(parts, p.err.red(fmt.Sprintf("%d denied", s.Denied)))
+	}
+	if len(s.Limits) > 0 {
+		parts = append(parts, "limits hit: "+strings.Join(s.Limits, ", "))
+	}
+	if s.Lost > 0 {
+		parts = append(parts, p.err.red(fmt.Sprintf("%d events lost", s.Lost)))
+	}
+	if s.Escapes > 0 {
+		parts = append(parts, p.err.red(fmt.Sprintf("%d escape events", s.Escapes)))
+	}
+	_, _ = fmt.Fprintf(p.err.w, "agentos: session %s: %s\n", clean(s.Name), strings.Join(parts, ", "))
+	switch {
+	case s.Denied > 0:
+		p.err.hint("agentos audit show " + s.Name + " --denied")
+	case report:
+		p.err.hint("agentos audit show " + s.Name)
+	default:
+		_ = p.err.flush()
+	}
+}
+
+func (p *program) execCommand() *cobra.Command {
+	var dir string
+	var env []string
+	c := &cobra.Command{
+		Use:     "exec [flags] SESSION [--] COMMAND [ARGS...]",
+		Short:   "run a second command in a running session's jail",
+		Long:    "Runs a command in the jail of a running session: under the same policy, seen by the same record, started by the jail's own init.",
+		Example: "  agentos exec claude-3f2a -- git status\n  agentos exec claude-3f2a bash",
+		Args:    count(2, 1<<20, "a session and a command"),
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx := c.Context()
+			session, argv := args[0], args[1:]
+			if argv[0] == "--" {
+				argv = argv[1:]
+			}
+			if len(argv) == 0 {
+				return &orchestrator.Error{Err: errors.New("no command"), Hint: c.CommandPath() + " --help"}
+			}
+			g, err := p.gate(ctx)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = g.Close() }()
+			_, exit, err := p.attach(ctx, true, false, func(tty *rpc.Terminal) (*orchestrator.Proc, error) {
+				if t := p.getenv("TERM"); tty != nil && t != "" {
+					env = append([]string{"TERM=" + t}, env...)
+				}
+				return orchestrator.Spawn(ctx, g, rpc.SpawnProc{Session: session, Argv: orchestrator.InJail(argv, env), Cwd: dir}, tty)
+			})
+			if err != nil {
+				return err
+			}
+			if exit.Code != 0 {
+				return exitStatus(exit.Code)
+			}
+			return nil
+		},
+	}
+	c.Flags().SetInterspersed(false)
+	c.Flags().StringVar(&dir, "workdir", "", "`directory` in the jail (default: the workspace)")
+	c.Flags().StringArrayVar(&env, "env", nil, "set a `variable`, K=V; may be repeated")
+	c.ValidArgsFunction = p.completeSessions
+	return c
+}

@@ -1,0 +1,79 @@
+package broker
+
+import "github.com/agentos/agentos/audit/event"
+
+// Operation bits of an [Answer], and the index of the deciding rule in
+// Answer.Rule. They are those of policy/glob.
+const (
+	opRead = iota
+	opWrite
+	opExec
+
+	canRead  = 1 << opRead
+	canWrite = 1 << opWrite
+	canExec  = 1 << opExec
+
+	noRule   = 0xffff // glob.NoRule
+	someRule = 0xfffe // glob.SomeRule
+)
+
+// Answer says what the rules allow on one path: bit n of Bits set means that
+// operation n (read, write, exec) is allowed, Rule[n] is the index of the rule
+// that decided it, 0xffff if none did. It is laid out like glob.Accept.
+type Answer struct {
+	Bits uint8
+	Rule [8]uint16
+}
+
+// Rules is what the broker needs of a rule set. Paths are absolute and clean, as
+// the kernel prints them, "/" for the root. Implementations must be safe for
+// concurrent use and must not keep the string: its bytes are reused.
+type Rules interface {
+	// Match decides one path.
+	Match(path string) Answer
+	// NoGain reports whether a directory may move from one name to another
+	// without any path below it gaining an access that it lacked.
+	NoGain(from, to string) bool
+}
+
+// Audit levels of [Config.Audit]. Denials are always reported.
+const (
+	AuditAll     = "all"     // every decision
+	AuditChanges = "changes" // whatever changes the tree
+	AuditDenied  = "denied"  // denials only
+)
+
+// Config is the blueprint of a broker. The zero value of every rule-like field
+// refuses.
+type Config struct {
+	Listener int                   // descriptor of the seccomp listener; stays the caller's
+	Rules    Rules                 // nil refuses everything
+	UID, GID int                   // of the agent, in init's user namespace
+	Groups   []int                 // supplementary groups of the agent
+	Emit     func(event.Event)     // cheap, safe for concurrent use; nil drops
+	RuleText func(i uint16) string // text of rule i; nil gives ""
+	Audit    string                // one of the Audit constants; "" is AuditDenied
+	Sockets  bool                  // answer connect and bind, see [Notified]
+	Unix     []string              // host sockets that may be connected to, absolute paths
+	Private  []string              // trees that exist in this jail only; sockets there may be used
+	Workers  int                   // threads; 0 chooses
+}
+
+// Notified names the calls that the filter of the jail must send to the broker,
+// those of other architectures included: read only.
+//
+// The filter must be loaded with SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV: without
+// it a signal makes a call that was carried out run a second time.
+var Notified = append([]string{
+	"open", "openat", "openat2", "creat",
+	"rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat",
+	"mkdir", "mkdirat", "mknod", "mknodat", "unlink", "unlinkat", "rmdir",
+	"truncate", "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat",
+	"utime", "utimes", "futimesat", "utimensat",
+	"getxattr", "lgetxattr", "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr",
+	"inotify_add_watch",
+}, Sockets...)
+
+// Sockets is the part of Notified that may be left out when [Config].Sockets is
+// false: read only.
+var Sockets = []string{"bind", "connect"}

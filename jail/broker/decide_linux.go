@@ -1,0 +1,111 @@
+package broker
+
+import (
+	"bytes"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentos/agentos/audit/event"
+)
+
+var (
+	deletedMark = []byte(" (deleted)")
+	memfdMark   = []byte("/memfd:")
+)
+
+// check decides the object w.st whose canonical path is path, and leaves the
+// answer in w.acc.
+//
+// An object without a name (pipe, memfd, O_TMPFILE on an internal mount) can only be
+// reached through a descriptor that somebody holds: there is nothing to
+// decide. An unlinked object is decided by the name it had, both as the kernel prints
+// it and without the mark, because a file may really be called "x (deleted)".
+func (w *worker) check(path []byte, need uint8) bool {
+	if w.b.c.Rules == nil || len(path) == 0 {
+		return false
+	}
+	if path[0] != '/' {
+		return !bytes.HasPrefix(path, []byte("(unreachable)"))
+	}
+	stripped, deleted := bytes.CutSuffix(path, deletedMark)
+	if deleted && w.st.Nlink == 0 && bytes.HasPrefix(path, memfdMark) {
+		return true
+	}
+	w.acc = w.b.c.Rules.Match(view(path))
+	if deleted && len(stripped) > 0 && need&^w.acc.Bits == 0 {
+		w.acc = w.b.c.Rules.Match(view(stripped))
+	}
+	return need&^w.acc.Bits == 0
+}
+
+// rule is the text of the rule that refused need.
+func (w *worker) rule(need uint8) string {
+	missing := need &^ w.acc.Bits
+	if missing == 0 {
+		missing = need
+	}
+	for op, rule := range w.acc.Rule {
+		switch {
+		case missing&(1<<op) == 0 || rule == noRule || w.b.c.RuleText == nil:
+		case rule == someRule:
+			return "one of several rules"
+		default:
+			return w.b.c.RuleText(rule)
+		}
+	}
+	return ""
+}
+
+// about is what a report says besides the caller.
+type about struct {
+	kind        event.Kind
+	path, path2 []byte
+	flags       uint64
+	need        uint8
+}
+
+// deny reports a refusal and returns its errno.
+func (w *worker) deny(a about, e unix.Errno) unix.Errno {
+	w.report(a, event.Deny, e)
+	return e
+}
+
+// done reports a decision to allow and the errno of the act, which it returns.
+func (w *worker) done(a about, e unix.Errno) unix.Errno {
+	if w.b.auditAll || w.b.auditSome && (a.need&canWrite != 0 || a.kind != event.Open && a.kind != event.Watch) {
+		w.report(a, event.Allow, e)
+	}
+	return e
+}
+
+func (w *worker) report(a about, v event.Verdict, e unix.Errno) {
+	if w.b.c.Emit == nil {
+		return
+	}
+	now := time.Now()
+	var boot unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot)
+	ev := event.Event{
+		Time: now, Mono: uint64(boot.Nano()), Kind: a.kind, Verdict: v, Errno: int(e),
+		JailPid: int32(w.process()), Exe: w.exe(),
+		Path: string(a.path), Path2: string(a.path2), Flags: uint32(a.flags),
+		Rule: w.rule(a.need),
+	}
+	if a.kind == event.Open || a.kind == event.Create {
+		ev.Dev, ev.Ino = w.st.Dev, w.st.Ino
+	}
+	w.b.emit(ev)
+}
+
+// exe is the caller's program, as the jail sees it.
+func (w *worker) exe() string {
+	n, e := readlinkat(w.b.proc, w.procName("exe", -1), w.small[:])
+	if e != 0 {
+		return ""
+	}
+	if w.lastExe != view(w.small[:n]) {
+		w.lastExe = string(w.small[:n])
+	}
+	return w.lastExe
+}

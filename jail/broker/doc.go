@@ -1,0 +1,44 @@
+// Package broker decides the file calls of a jail in user space, where the
+// kernel cannot run the rules itself (tiers C and D). It runs in the jail's init:
+// another uid than the agent, not dumpable, in the agent's namespaces and root, under the same
+// Landlock domain, outside the agent's seccomp filter, with CAP_SYS_PTRACE in the jail's user namespace.
+//
+//	agent thread        kernel                      broker thread (in the agent's name)
+//	open(path) ----->   filter: notify  ----------> copy the path once
+//	                                                resolve it as the caller would, hold the object
+//	                                                canonical path -> Rules.Match
+//	   fd or errno <--- install, answer <---------- open the held object, hand it over
+//
+// Promises:
+//   - What is decided is what is acted on: an object held by descriptor, or a name in a
+//     directory held by descriptor that no link is followed from. Arguments are
+//     read once. CONTINUE is answered only where nothing is decided: O_PATH opens, whose
+//     flags are in registers, and bind and connect without [Config].Sockets.
+//   - The act has the agent's rights and no others: effective and fs ids, groups, umask of the
+//     caller. In procfs, where the kernel looks at who asks, "self" is the caller, init's own
+//     entries are refused, and CAP_SYS_PTRACE is dropped for all but the caller's own.
+//   - Waiting calls (FIFOs, leases, blocking connects) wait on threads of their own and end
+//     with their caller or its signals. More than 64 at once: EAGAIN.
+//   - A broker that is gone passes nothing: the kernel answers ENOSYS.
+//
+// Races that remain, and why they give nothing. Names of one jail move only through
+// its broker, under one lock that all acts on names hold. Another jail or the host may move a
+// directory between decision and act: the result is that of doing the act first and the move
+// then, which its mover was free to do. An object that moves after it was
+// opened for reading was opened before it moved. A directory moved to where less is
+// allowed carries what was made in it before; protecting a tree means protecting its name.
+//
+// Differences that a program can see: opening a terminal never makes it the controlling one
+// (TIOCSCTTY does); /dev/tty gives the terminal under its own name; openat2 with O_PATH
+// is ENOSYS; RESOLVE_CACHED is always EAGAIN; set-user-ID and set-group-ID bits are refused; /proc/*/mem
+// cannot be opened for writing; a peer sees init's pid in SO_PEERCRED; execute-only programs
+// cannot be served (their memory is not readable by us). A process that restricts itself further
+// (own Landlock domain) is served by init's, and a process in a user namespace of its own by
+// the agent's ids and root.
+//
+// Not covered: descriptors received over sockets; sendto and sendmsg to unix datagram sockets by
+// path; hard links that existed before the jail; execve (decided in the kernel).
+//
+// Why not "open in the caller, check afterwards": the caller would have the descriptor. Why
+// not one thread: a slow disk would stop all others.
+package broker

@@ -1,0 +1,3 @@
+package broker
+
+const oldCreat = -1

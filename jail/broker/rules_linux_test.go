@@ -1,0 +1,42 @@
+package broker
+
+import "strings"
+
+// testRules: everything is readable, base/ws and /dev are writable, "**/.env", "**/*.pem" and
+// "**/secrets/**" are denied, "**/.git/hooks/**" and "**/ro/**" are protected, "**/wo" is writable only.
+type testRules struct{ base string }
+
+func (r testRules) Match(path string) Answer {
+	a := Answer{Bits: canRead | canExec}
+	for i := range a.Rule {
+		a.Rule[i] = noRule
+	}
+	if path == r.base+"/ws" || strings.HasPrefix(path, r.base+"/ws/") || strings.HasPrefix(path, "/dev/") ||
+		strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/tmp/") && !strings.HasPrefix(path, r.base) {
+		a.Bits |= canWrite
+	}
+	parts := strings.Split(path, "/")
+	for i, p := range parts {
+		switch {
+		case p == "secrets", i == len(parts)-1 && (p == ".env" || strings.HasSuffix(p, ".pem")):
+			a.Bits = 0
+			a.Rule[opRead], a.Rule[opWrite] = 7, 7
+		case p == "ro", p == "hooks" && i > 0 && parts[i-1] == ".git":
+			a.Bits &^= canWrite
+			a.Rule[opWrite] = 8
+		case p == "wo":
+			a.Bits = canWrite
+		}
+	}
+	return a
+}
+
+func (r testRules) NoGain(from, to string) bool {
+	probes := []string{"", "/x", "/.env", "/hooks", "/hooks/x", "/a/secrets/x", "/a/ro/x"}
+	for _, p := range probes {
+		if r.Match(to+p).Bits&^r.Match(from+p).Bits != 0 {
+			return false
+		}
+	}
+	return true
+}

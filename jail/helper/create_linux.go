@@ -1,0 +1,249 @@
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/packet"
+	"github.com/agentos/agentos/jail/rpc"
+	"github.com/agentos/agentos/policy"
+)
+
+func invalid(format string, a ...any) error {
+	return &rpc.Error{Code: rpc.Invalid, Text: fmt.Sprintf(format, a...)}
+}
+
+// create opens a draft from the document in f, a sealed memfd.
+func (c *conversation) create(f *os.File) (any, []*os.File, error) {
+	doc, stack, err := readDocument(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := checkDocument(doc, stack.Vars); err != nil {
+		return nil, nil, err
+	}
+	org, err := c.s.orgLayers()
+	if err != nil {
+		return nil, nil, err
+	}
+	res, err := policy.Resolve(append(org, stack.Layers...), stack.Vars)
+	if err != nil {
+		return nil, nil, &rpc.Error{Code: rpc.Refused, Text: err.Error()}
+	}
+	id, err := newID()
+	if err != nil {
+		return nil, nil, err
+	}
+	v := &session{
+		s: c.s, id: id, owner: c.peer, doc: doc, res: res, made: time.Now(),
+		procs: map[int]*proc{}, pending: map[uint64]chan initAnswer{}, wake: make(chan struct{}), done: make(chan struct{}),
+	}
+	if err := c.s.enter(v); err != nil {
+		return nil, nil, err
+	}
+	c.mu.Lock()
+	c.made = append(c.made, v)
+	c.mu.Unlock()
+	return rpc.Drafted{Session: v.id, Name: v.name}, nil, nil
+}
+
+// readDocument reads the whole document once. Only a sealed memfd is read: any
+// other file could block, change or grow.
+func readDocument(f *os.File) (doc rpc.Document, stack policy.PolicyDocument, err error) {
+	const sealed = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
+	if err != nil || seals&sealed != sealed {
+		return doc, stack, invalid("the document must be a sealed memfd")
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return doc, stack, err
+	}
+	if st.Size() > rpc.MaxDocument {
+		return doc, stack, &rpc.Error{Code: rpc.Invalid, Text: fmt.Sprintf("policy, arguments and environment take %d bytes; %d are the limit", st.Size(), rpc.MaxDocument)}
+	}
+	data := make([]byte, st.Size())
+	if _, err := f.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) {
+		return doc, stack, fmt.Errorf("read document: %w", err)
+	}
+	if err := packet.UnmarshalDocument(data, &doc); err != nil {
+		return doc, stack, err
+	}
+	return doc, stack, packet.UnmarshalDocument(doc.Policy, &stack)
+}
+
+func checkDocument(doc rpc.Document, v policy.Vars) error {
+	if doc.Name != "" && !nameRule.MatchString(doc.Name) {
+		return invalid("session name %q: want a-z, 0-9, '.', '_', '-', at most 63 bytes", doc.Name)
+	}
+	if len(doc.Agent) > 64 || strings.ContainsFunc(doc.Agent, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return invalid("agent name %q", doc.Agent)
+	}
+	for what, p := range map[string]string{"workspace": v.Workspace, "home": v.Home, "working directory": doc.Cwd} {
+		if !path.IsAbs(p) || path.Clean(p) != p || strings.ContainsRune(p, 0) {
+			return invalid("%s %q is not an absolute clean path", what, p)
+		}
+	}
+	return checkCommand(doc.Argv, doc.Env)
+}
+
+func checkCommand(argv, env []string) error {
+	if len(argv) == 0 || !path.IsAbs(argv[0]) {
+		return invalid("the command must be an absolute path")
+	}
+	size := 0
+	for _, list := range [][]string{argv, env} {
+		for _, s := range list {
+			if strings.ContainsRune(s, 0) {
+				return invalid("an argument or variable contains a NUL byte")
+			}
+			if size += len(s) + 9; len(s) >= 128<<10 { // MAX_ARG_STRLEN, execve(2)
+				return invalid("an argument or variable of %d bytes is longer than the kernel takes (128 KiB)", len(s))
+			}
+		}
+	}
+	if size > rpc.MaxArgs {
+		return invalid("arguments and environment take %d bytes; %d are the limit", size, rpc.MaxArgs)
+	}
+	for _, e := range env {
+		if k, _, ok := strings.Cut(e, "="); !ok || k == "" {
+			return invalid("environment entry %q is not NAME=VALUE", e)
+		}
+	}
+	return nil
+}
+
+// enter names the session and adds it to the table, within the user's limits.
+func (s *Server) enter(v *session) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	names := map[string]bool{}
+	for _, o := range s.sessions {
+		if o.owner.uid == v.owner.uid {
+			n++
+			names[o.name] = true
+		}
+	}
+	if n >= maxSessions {
+		return &rpc.Error{Code: rpc.Busy, Text: fmt.Sprintf("you have %d sessions, the limit", n), Hint: "end one with agentos kill"}
+	}
+	if v.name = v.doc.Name; v.name == "" {
+		base := strings.Trim(strings.Map(nameRune, strings.ToLower(v.doc.Agent)), "-.")
+		if base == "" {
+			base = "run"
+		}
+		v.name = base[:min(len(base), 48)] + "-" + v.id[:4]
+	}
+	if names[v.name] {
+		return &rpc.Error{Code: rpc.Busy, Text: fmt.Sprintf("a session named %q is running", v.name), Hint: "choose another --name"}
+	}
+	for {
+		s.number++
+		if s.number != 0 && s.byNumber[s.number] == nil {
+			break
+		}
+	}
+	v.number = s.number
+	s.sessions[v.id] = v
+	s.byNumber[v.number] = v
+	return nil
+}
+
+func nameRune(r rune) rune {
+	if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '_' {
+		return r
+	}
+	return '-'
+}
+
+// give takes descriptors of a draft. Each must be what its label says: the
+// kernel names the object, and the policy's view must name that path.
+func (c *conversation) give(m rpc.GiveItems, fds []*os.File) (any, []*os.File, error) {
+	v, err := c.find(m.Session)
+	if err != nil {
+		return nil, nil, err
+	}
+	if v.now() != draft {
+		return nil, nil, invalid("session %s is no draft any more", v.name)
+	}
+	if len(m.Paths) != len(fds) {
+		return nil, nil, invalid("%d paths for %d descriptors", len(m.Paths), len(fds))
+	}
+	view := map[string]bool{}
+	for _, e := range v.res.View() {
+		view[e.Path] = true
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.given)+len(fds) > maxGiven {
+		return nil, nil, invalid("more than %d paths in one view", maxGiven)
+	}
+	for i, f := range fds {
+		p := m.Paths[i]
+		if !view[p] {
+			return nil, nil, &rpc.Error{Code: rpc.Refused, Text: fmt.Sprintf("%s is not in the policy's view", p)}
+		}
+		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+		if err != nil {
+			return nil, nil, fmt.Errorf("name descriptor: %w", err)
+		}
+		if name != p {
+			return nil, nil, &rpc.Error{Code: rpc.Refused, Text: fmt.Sprintf("the descriptor given for %s is %s", p, name), Hint: "a path of the view was swapped or leads through a symlink"}
+		}
+		flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+		if err != nil || flags&unix.O_PATH == 0 {
+			return nil, nil, invalid("%s was not opened with O_PATH", p)
+		}
+		dup, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return nil, nil, err
+		}
+		v.given = append(v.given, given{p, os.NewFile(uintptr(dup), p)})
+	}
+	return struct{}{}, nil, nil
+}
+
+// agentIDs are the ids of the agent inside: the caller's where they are those of
+// an ordinary user, else 1000.
+func agentIDs(p peer) (uid, gid int) {
+	ordinary := func(id int) int {
+		if id > 0 && id < 65534 {
+			return id
+		}
+		return 1000
+	}
+	return ordinary(p.uid), ordinary(p.gid)
+}
+
+// describe reads what a given descriptor is.
+func describe(g given) (jail.Given, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(g.file.Fd()), &st); err != nil {
+		return jail.Given{}, err
+	}
+	out := jail.Given{Path: g.path}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		out.Dir = true
+	case unix.S_IFLNK:
+		buf := make([]byte, 4096)
+		n, err := unix.Readlinkat(int(g.file.Fd()), "", buf)
+		if err != nil || n == 0 || n == len(buf) {
+			return out, fmt.Errorf("read link %s: %w", g.path, err)
+		}
+		out.Link = string(buf[:n])
+	case unix.S_IFREG, unix.S_IFSOCK:
+	default:
+		return out, &rpc.Error{Code: rpc.Refused, Text: fmt.Sprintf("%s is neither file, directory, link nor socket", g.path)}
+	}
+	return out, nil
+}

@@ -1,0 +1,191 @@
+package helper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentos/agentos/audit/event"
+	"github.com/agentos/agentos/audit/hook"
+	"github.com/agentos/agentos/cgroup"
+	"github.com/agentos/agentos/policy"
+)
+
+// kernel is the BPF side of the machine, or the lack of it (tier D).
+type kernel struct {
+	features hook.Features
+	h        *hook.Hook // nil on tier D
+	opt      hook.Options
+	why      error // why there is none
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+}
+
+func (s *Server) loadKernel() error {
+	k := &kernel{}
+	s.kernel = k
+	k.opt = hook.Options{PinDir: s.opt.Pins, Group: s.parent(), Logger: s.log, HighWater: s.highWater}
+	h, features, err := hook.Load(k.opt)
+	k.features = features
+	if err != nil {
+		k.why = err
+		s.log.Warn("no kernel programs", "error", err)
+		return nil // tier D: what is missing is judged per policy
+	}
+	if err := s.tryKernel(h); err != nil {
+		return errors.Join(err, h.Close(), hook.Unpin(k.opt))
+	}
+	k.h = h
+	for id := range h.Jails() { // of a helper that was killed; its groups are gone
+		if err := h.RemoveJail(id); err != nil {
+			s.log.Error("forget jail", "jail", id, "error", err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	k.cancel = cancel
+	k.wg.Add(1)
+	go func() {
+		defer k.wg.Done()
+		if err := h.Read(ctx, s.observed); err != nil && !errors.Is(err, context.Canceled) {
+			s.log.Error("read kernel events", "error", err)
+		}
+	}()
+	return nil
+}
+
+// tryKernel really tries denied operations in a throw-away jail: that programs
+// attach proves nothing. A machine on which one succeeds gets no jails.
+func (s *Server) tryKernel(h *hook.Hook) error {
+	own, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), canaryTimeout)
+	defer cancel()
+	if err := h.Canary(ctx, exec.CommandContext(ctx, own)); err != nil {
+		return fmt.Errorf("the kernel programs do not hold: %w", err)
+	}
+	return nil
+}
+
+// canaryTimeout bounds the canary of a start, also under emulation.
+const canaryTimeout = 30 * time.Second
+
+// observed takes one event of the kernel.
+func (s *Server) observed(number uint32, e event.Event) {
+	s.mu.Lock()
+	v := s.byNumber[number]
+	s.mu.Unlock()
+	if v != nil && v.record != nil {
+		if e.Pid != 0 && e.Pid == v.initPid.Load() {
+			e.JailPid = 1
+		}
+		v.record.put(e)
+	}
+}
+
+// freeze holds every task of a group and waits a moment until they are.
+func freeze(g *cgroup.Group) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return g.Freeze(ctx)
+}
+
+// highWater holds a jail back while its ring is over half full.
+func (s *Server) highWater(number uint32, full bool) {
+	s.mu.Lock()
+	v := s.byNumber[number]
+	s.mu.Unlock()
+	if v == nil || v.group == nil || v.res.Audit.OnOverload == "drop-and-count" {
+		return
+	}
+	if full {
+		_ = freeze(v.group)
+	} else {
+		_ = v.group.Thaw()
+	}
+}
+
+func (k *kernel) tier() string {
+	if k == nil || k.h == nil {
+		return hook.TierD.String()
+	}
+	return k.features.Tier.String()
+}
+
+// enforces reports whether file rules are decided in the kernel.
+func (k *kernel) enforces() bool {
+	return k.h != nil && k.features.Tier >= hook.TierB
+}
+
+func (k *kernel) add(number uint32, cgroupID uint64, rules []byte, res *policy.Resolved, brokered bool) error {
+	if k.h == nil {
+		return nil
+	}
+	audit := hook.AuditDenied
+	switch res.Audit.Files {
+	case "all":
+		audit = hook.AuditAll
+	case "changes":
+		audit = hook.AuditChanges
+	}
+	texts := ruleTexts(res)
+	return k.h.AddJail(hook.Jail{
+		ID: number, CgroupID: cgroupID, Rules: rules, Audit: audit, Enforce: true, Strict: true, Setup: true,
+		Opens: audit == hook.AuditAll && !brokered && !k.enforces(),
+		RuleText: func(i uint16) string {
+			if int(i) < len(texts) {
+				return texts[i]
+			}
+			return ""
+		},
+	})
+}
+
+// trust names the init of a jail: it builds the view, which the rules are about.
+func (k *kernel) trust(number uint32, pid int) error {
+	if k.h == nil {
+		return nil
+	}
+	return k.h.Start(number, pid)
+}
+
+// remove forgets a jail whose tasks are gone, after its last records were read.
+func (k *kernel) remove(number uint32, observed func(uint32, event.Event)) error {
+	if k.h == nil {
+		return nil
+	}
+	return errors.Join(k.h.Drain(number, observed), k.h.RemoveJail(number))
+}
+
+// Close detaches everything.
+func (k *kernel) Close() error {
+	if k.h == nil {
+		return nil
+	}
+	k.cancel()
+	k.wg.Wait()
+	return errors.Join(k.h.Close(), hook.Unpin(k.opt))
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return fmt.Sprintf("unknown: %v", err)
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+func ruleTexts(res *policy.Resolved) []string {
+	out := make([]string, len(res.Files))
+	for i := range res.Files {
+		out[i] = res.Files[i].String()
+	}
+	return out
+}

@@ -1,0 +1,116 @@
+package helper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentos/agentos/jail/packet"
+)
+
+// Listen makes the helper's socket at path with its final mode from its first
+// moment: it is bound under another name and renamed, never changed where
+// somebody could already connect.
+func Listen(path string) (*os.File, error) {
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".helper-")
+	if err != nil {
+		return nil, fmt.Errorf("make socket: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make socket: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	tmp := filepath.Join(dir, "s")
+	err = unix.Bind(fd, &unix.SockaddrUnix{Name: tmp})
+	if err == nil {
+		err = os.Chmod(tmp, 0o666) // any user may ask; who they are is SO_PEERCRED
+	}
+	if err == nil {
+		err = unix.Listen(fd, 128)
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("make socket %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// Activated returns the socket that systemd passed (sd_listen_fds(3)), or nil.
+func Activated() *os.File {
+	if pid, err := strconv.Atoi(os.Getenv("LISTEN_PID")); err != nil || pid != os.Getpid() || os.Getenv("LISTEN_FDS") != "1" {
+		return nil
+	}
+	const first = 3
+	unix.CloseOnExec(first)
+	if err := unix.SetNonblock(first, true); err != nil {
+		return nil
+	}
+	return os.NewFile(first, "systemd")
+}
+
+// Accept serves everyone who connects to l until ctx ends, then waits for the
+// conversations.
+func (s *Server) Accept(ctx context.Context, l *os.File) error {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = l.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		fd := -1
+		var aerr error
+		if err := raw.Read(func(lfd uintptr) bool {
+			fd, _, aerr = unix.Accept4(int(lfd), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+			return !errors.Is(aerr, unix.EAGAIN)
+		}); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("accept: %w", err)
+		}
+		if aerr != nil {
+			if errors.Is(aerr, unix.ECONNABORTED) || errors.Is(aerr, unix.EINTR) {
+				continue
+			}
+			if errors.Is(aerr, unix.EMFILE) || errors.Is(aerr, unix.ENFILE) {
+				s.log.Warn("accept", "error", aerr)
+				time.Sleep(50 * time.Millisecond)
+				continue
+			}
+			return fmt.Errorf("accept: %w", aerr)
+		}
+		conn, err := packet.New(fd)
+		if err != nil {
+			continue
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if err := s.Serve(ctx, conn); err != nil {
+				s.log.Info("conversation", "error", err)
+			}
+		}()
+	}
+}
+
+// Idle reports whether nobody talks to the helper and no session lives.
+func (s *Server) Idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns) == 0 && len(s.sessions) == 0
+}

@@ -1,0 +1,143 @@
+package helper
+
+import (
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentos/agentos/audit/event"
+	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/packet"
+)
+
+// attach starts the readers of a jail's two sockets. The channel is closed when
+// both have read to the end, which comes when init has ended.
+func (v *session) attach(j *jail.Jail, ready chan<- initAnswer) <-chan struct{} {
+	var wg sync.WaitGroup
+	wg.Add(2)
+	go func() {
+		defer wg.Done()
+		v.readControl(j, ready)
+	}()
+	go func() {
+		defer wg.Done()
+		v.readEvents(j)
+	}()
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	return done
+}
+
+func (v *session) readControl(j *jail.Jail, ready chan<- initAnswer) {
+	for {
+		var m jail.Message
+		fds, err := j.Control.Receive(&m)
+		if err != nil {
+			break
+		}
+		switch {
+		case m.ID != 0:
+			v.mu.Lock()
+			ch := v.pending[m.ID]
+			delete(v.pending, m.ID)
+			if m.Op == jail.OpRunning && v.procs[m.Proc] == nil {
+				v.procs[m.Proc] = &proc{}
+			}
+			v.mu.Unlock()
+			if ch == nil {
+				packet.CloseAll(fds)
+				continue
+			}
+			ch <- initAnswer{m, fds}
+		case m.Op == jail.OpChanged:
+			packet.CloseAll(fds)
+			v.changed(m)
+		default: // ready or failed, once
+			packet.CloseAll(fds)
+			select {
+			case ready <- initAnswer{Message: m}:
+			default:
+			}
+		}
+	}
+	v.initEnded()
+}
+
+// changed notes what happened to a process and wakes the waiting.
+func (v *session) changed(m jail.Message) {
+	v.limitsHit()
+	v.mu.Lock()
+	p := v.procs[m.Proc]
+	if p == nil { // it ended before its start was answered
+		p = &proc{}
+		v.procs[m.Proc] = p
+	}
+	if m.What == "stopped" {
+		p.stops = append(p.stops, m.Signal)
+	} else {
+		p.exited, p.code, p.signal = true, m.Code, m.Signal
+	}
+	v.mu.Unlock()
+	if m.What != "stopped" && m.Proc == 1 && v.record != nil {
+		v.record.put(event.Event{Kind: event.End, Verdict: event.Allow, Code: m.Code, JailPid: int32(m.Pid)})
+	}
+	v.happened()
+}
+
+// initEnded marks every process as ended when init went away under them: by
+// the kernel's hand, or ours.
+func (v *session) initEnded() {
+	v.limitsHit()
+	v.mu.Lock()
+	for _, p := range v.procs {
+		if !p.exited {
+			p.exited, p.code, p.signal = true, 128+int(unix.SIGKILL), int(unix.SIGKILL)
+		}
+	}
+	v.mu.Unlock()
+	v.happened()
+}
+
+// limitsHit turns limits that were hit since the last look into records and
+// into sentences for the user.
+func (v *session) limitsHit() {
+	if v.group == nil || v.record == nil {
+		return
+	}
+	v.mu.Lock()
+	hits, counts := v.group.Hits(v.counts)
+	v.counts = counts
+	v.mu.Unlock()
+	for _, h := range hits {
+		v.record.put(event.Event{Kind: event.Limit, Verdict: event.Deny, Name: h.Limit, Count: h.Count, Detail: h.Text})
+		v.mu.Lock()
+		v.notices = append(v.notices, h.Text)
+		v.mu.Unlock()
+	}
+}
+
+func (v *session) readEvents(j *jail.Jail) {
+	for {
+		data, fds, err := j.Events.Recv()
+		if err != nil {
+			return
+		}
+		packet.CloseAll(fds)
+		if err := jail.EachEvent(data, v.record.put); err != nil {
+			v.record.put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "init sent " + err.Error()})
+		}
+	}
+}
+
+func firstLine(s string) string {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return "it said nothing"
+	}
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}

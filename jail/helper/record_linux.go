@@ -1,0 +1,192 @@
+package helper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentos/agentos/audit/event"
+	"github.com/agentos/agentos/audit/segment"
+	"github.com/agentos/agentos/cgroup"
+	"github.com/agentos/agentos/policy"
+)
+
+// signer is the key of all logs of this machine.
+type signer = segment.Key
+
+func (s *Server) loadKey() (err error) {
+	state, err := os.Open(s.opt.State)
+	if err != nil {
+		return err
+	}
+	defer state.Close()
+	if s.key, err = segment.LoadOrCreateKey(state); err != nil {
+		return err
+	}
+	s.audit, err = os.Open(s.auditDir())
+	return err
+}
+
+// about is what session.json beside the segments says of a session; it is for
+// listing, the signed truth is the log itself.
+type about struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	Agent     string    `json:"agent"`
+	Policy    string    `json:"policy"`
+	Workspace string    `json:"workspace"`
+	UID       int       `json:"uid"`
+	Started   time.Time `json:"started"`
+	Ended     time.Time `json:"ended,omitzero"`
+	Records   uint64    `json:"records"`
+	Denied    uint64    `json:"denied"`
+}
+
+// recorder appends the events of one session to its log.
+type recorder struct {
+	w     *segment.Writer
+	dir   string
+	about about
+	group atomic.Pointer[cgroup.Group] // frozen while the log cannot be written; nil before there is one
+	tell  func(string)                 // a sentence for the user
+	live  atomic.Int64                 // when the agent was started, ns since 1970; 0 = not yet
+
+	explain *policy.Explainer // names rules; set before the jail starts
+
+	records, denied atomic.Uint64
+	once            sync.Once
+}
+
+func (s *Server) newRecorder(v *session) (*recorder, error) {
+	dir := filepath.Join(s.auditDir(), v.id)
+	r := &recorder{dir: dir, tell: v.notice, about: about{
+		ID: v.id, Name: v.name, Agent: v.doc.Agent, Policy: v.res.Name, Workspace: v.res.Vars.Workspace, UID: v.owner.uid, Started: v.made.UTC(),
+	}}
+	log, err := segment.MakeDir(s.audit, v.id)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	w, err := segment.Create(log, s.key, segment.Header{Session: v.id, Policy: v.res.Hash(), Kernel: kernelRelease()}, segment.Options{OnState: r.held})
+	if err != nil {
+		return nil, err
+	}
+	r.w = w
+	return r, r.save()
+}
+
+// notice queues a sentence that wait delivers to the user.
+func (v *session) notice(text string) {
+	v.mu.Lock()
+	v.notices = append(v.notices, text)
+	v.mu.Unlock()
+	v.happened()
+}
+
+func (r *recorder) save() error {
+	data, err := json.MarshalIndent(r.about, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(r.dir, "session.json.new")
+	if err := os.WriteFile(tmp, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("describe session: %w", err)
+	}
+	return os.Rename(tmp, filepath.Join(r.dir, "session.json"))
+}
+
+// put appends one event. It blocks while the log has no room left in memory,
+// and whoever did the act with it: the record is never what gives way.
+func (r *recorder) put(e event.Event) {
+	if e.Time.IsZero() {
+		e.Time = time.Now()
+	}
+	if e.Verdict == event.Deny && e.Rule == "" {
+		e.Rule = r.why(&e)
+	}
+	for {
+		err := r.w.Append(e)
+		if err == nil || errors.Is(err, segment.ErrHeld) {
+			break // taken
+		}
+		if !errors.Is(err, segment.ErrFull) || r.w.Wait(context.Background()) != nil {
+			return // the log is closed: only after the jail has ended
+		}
+	}
+	r.records.Add(1)
+	// What the jail check was refused is in the record, but nobody's doing.
+	if e.Verdict == event.Deny && e.Kind != event.Loss && e.Kind != event.Gap && !r.checking(&e) {
+		r.denied.Add(1)
+	}
+}
+
+// checking reports whether e is of the jail check: an act of init before the
+// agent was started. Kernel events can arrive after that moment.
+func (r *recorder) checking(e *event.Event) bool {
+	live := r.live.Load()
+	return live == 0 || e.JailPid == 1 && e.Time.UnixNano() < live
+}
+
+// why asks the policy for the rule that a producer could not name: where
+// several rules end in one state of the automaton, it keeps the verdict only.
+func (r *recorder) why(e *event.Event) string {
+	if r.explain == nil || e.Path == "" {
+		return ""
+	}
+	var op policy.Op
+	switch e.Kind {
+	case event.Open:
+		if op = policy.OpRead; e.Flags&(unix.O_WRONLY|unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC) != 0 {
+			op = policy.OpWrite
+		}
+	case event.Exec:
+		op = policy.OpExec
+	case event.Create, event.Mkdir, event.Mknod, event.Symlink, event.Link, event.Rename, event.Unlink, event.Rmdir, event.Truncate, event.Chmod, event.Chown, event.Setattr:
+		op = policy.OpWrite
+	default:
+		return ""
+	}
+	for _, p := range []string{e.Path, e.Path2} {
+		if p == "" {
+			continue
+		}
+		if v := r.explain.Explain(op, p); !v.Allow && v.Rule != nil {
+			return v.Rule.String()
+		}
+	}
+	return ""
+}
+
+// held freezes the jail while the disk refuses the log, and lets it go on after.
+func (r *recorder) held(st segment.State) {
+	g := r.group.Load()
+	if g == nil {
+		return
+	}
+	if st.Held != nil {
+		_ = freeze(g)
+		r.tell(fmt.Sprintf("the audit log cannot be written (%v): the agent is held until it can", st.Held))
+		return
+	}
+	_ = g.Thaw()
+	r.tell("the audit log is written again: the agent goes on")
+}
+
+// Close writes what is left and the closing head.
+func (r *recorder) Close() error {
+	var err error
+	r.once.Do(func() {
+		r.about.Ended = time.Now().UTC()
+		r.about.Records, r.about.Denied = r.records.Load(), r.denied.Load()
+		err = errors.Join(r.w.Close(), r.save())
+	})
+	return err
+}

@@ -1,0 +1,79 @@
+package inside
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/broker"
+	"github.com/agentos/agentos/policy/glob"
+)
+
+// engine is the broker and the goroutine that serves it.
+type engine struct {
+	*broker.Broker
+}
+
+// automaton gives the broker the compiled rules of the policy.
+type automaton struct{ *glob.Automaton }
+
+// Match decides one path.
+func (a automaton) Match(path string) broker.Answer { return broker.Answer(a.Automaton.Match(path)) }
+
+// NoGain reports whether a directory may move.
+func (a automaton) NoGain(from, to string) bool {
+	return a.Automaton.NoGain(a.state(from), a.state(to))
+}
+
+func (a automaton) state(path string) glob.State {
+	s := a.Start()
+	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		if name != "" {
+			s = a.StepString(s, name)
+		}
+	}
+	return s
+}
+
+// startBroker loads the rules and answers the filter's notifications from here
+// on. Without a broker the rules live in the kernel alone.
+func (s *state) startBroker() error {
+	f := os.NewFile(jail.FDRules, "rules")
+	defer f.Close()
+	if !s.spec.Broker {
+		return nil
+	}
+	blob, err := readAll(f)
+	if err != nil {
+		return fmt.Errorf("read rules: %w", err)
+	}
+	a, err := glob.Load(blob)
+	if err != nil {
+		return fmt.Errorf("load rules: %w", err)
+	}
+	b, err := broker.New(broker.Config{
+		Listener: s.launch.listener, Rules: automaton{a}, UID: s.spec.UID, GID: s.spec.GID,
+		Emit: s.events.emit, RuleText: s.ruleText, Audit: s.spec.Audit, Sockets: true,
+		Unix: s.spec.Unix, Private: s.spec.Private,
+	})
+	if err != nil {
+		return err
+	}
+	s.broker = &engine{b}
+	go func() { // lives as long as the process
+		if err := b.Serve(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "agentos-init: broker:", err)
+			os.Exit(125) // without it every open fails; end the jail aloud
+		}
+	}()
+	return nil
+}
+
+func (s *state) ruleText(i uint16) string {
+	if int(i) < len(s.spec.Rules) {
+		return s.spec.Rules[i]
+	}
+	return ""
+}

@@ -1,0 +1,211 @@
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/packet"
+)
+
+// processes are the ones that init was asked to start. Orphans that init reaps
+// are nobody's.
+type processes struct {
+	mu    sync.Mutex // held over fork and over reaping: no exit is seen before its start
+	next  int
+	byPid map[int]*process
+	byNum map[int]*process
+}
+
+type process struct {
+	num, pid int
+	master   *os.File // nil without a terminal
+}
+
+// serve answers the helper until its socket ends.
+func (s *state) serve() {
+	procs := &processes{byPid: map[int]*process{}, byNum: map[int]*process{}}
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, unix.SIGCHLD)
+	// Caught and dropped. Not signal.Ignore: that, like what the helper was
+	// started with, would go on through exec, and the agent's programs would not
+	// hear Ctrl-C; caught signals are put back to their default in a child.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGTSTP, unix.SIGTTOU, unix.SIGTTIN,
+		unix.SIGPIPE, unix.SIGALRM, unix.SIGUSR1, unix.SIGUSR2)
+	go func() { // lives as long as the process
+		for range children {
+			procs.reap(s)
+		}
+	}()
+	for {
+		var m jail.Message
+		fds, err := s.control.Receive(&m)
+		if err != nil {
+			return
+		}
+		s.handle(procs, m, fds)
+		packet.CloseAll(fds)
+	}
+}
+
+func (s *state) handle(procs *processes, m jail.Message, fds []*os.File) {
+	switch m.Op {
+	case jail.OpRun:
+		s.run1(procs, m, fds)
+	case jail.OpSignal:
+		s.answer(m, procs.signal(m.Proc, unix.Signal(m.Signal)))
+	case jail.OpResize:
+		s.answer(m, procs.resize(m.Proc, m.Rows, m.Cols))
+	default:
+		s.answer(m, fmt.Errorf("unknown request %q", m.Op))
+	}
+}
+
+func (s *state) answer(m jail.Message, err error) {
+	out := jail.Message{Op: m.Op, ID: m.ID, Proc: m.Proc}
+	if err != nil {
+		out.Op, out.Text = jail.OpFailed, err.Error()
+		var errno unix.Errno
+		if errors.As(err, &errno) {
+			out.Errno = int(errno)
+		}
+	}
+	_ = s.control.Send(out) // a dead helper ends serve
+}
+
+// run1 starts one process and answers with its number and PTY master.
+func (s *state) run1(procs *processes, m jail.Message, fds []*os.File) {
+	p := s.spec.Process
+	if len(m.Argv) > 0 {
+		p.Argv = m.Argv
+		if len(m.Env) > 0 {
+			p.Env = m.Env
+		}
+		if m.Cwd != "" {
+			p.Cwd = m.Cwd
+		}
+	}
+	started, err := s.fork(procs, p, m, fds)
+	if err != nil {
+		s.answer(m, err)
+		return
+	}
+	out := jail.Message{Op: jail.OpRunning, ID: m.ID, Proc: started.num, Pid: started.pid}
+	if started.master != nil {
+		_ = s.control.Send(out, int(started.master.Fd()))
+		return
+	}
+	_ = s.control.Send(out)
+}
+
+func (s *state) fork(procs *processes, p jail.Process, m jail.Message, fds []*os.File) (*process, error) {
+	sys := &syscall.SysProcAttr{Setsid: true}
+	var std []uintptr
+	var master *os.File
+	if m.TTY {
+		ptm, pts, err := s.openPTY(m.Rows, m.Cols)
+		if err != nil {
+			return nil, err
+		}
+		defer pts.Close()
+		master = ptm
+		sys.Setctty, sys.Ctty = true, 0
+		std = []uintptr{pts.Fd(), pts.Fd(), pts.Fd()}
+	} else {
+		if len(fds) != 3 {
+			return nil, fmt.Errorf("start process: %d descriptors instead of 3", len(fds))
+		}
+		std = []uintptr{fds[0].Fd(), fds[1].Fd(), fds[2].Fd()}
+	}
+	procs.mu.Lock()
+	defer procs.mu.Unlock()
+	var pid int
+	var err error
+	s.launch.do(func() {
+		pid, err = syscall.ForkExec(p.Argv[0], p.Argv, &syscall.ProcAttr{Dir: p.Cwd, Env: p.Env, Files: std, Sys: sys})
+	})
+	if err != nil {
+		if master != nil {
+			_ = master.Close()
+		}
+		return nil, fmt.Errorf("execute %s: %w", p.Argv[0], err)
+	}
+	procs.next++
+	out := &process{num: procs.next, pid: pid, master: master}
+	procs.byPid[pid], procs.byNum[out.num] = out, out
+	return out, nil
+}
+
+// reap collects every child that changed and tells the helper about ours.
+func (p *processes) reap(s *state) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		var ws unix.WaitStatus
+		pid, err := unix.Wait4(-1, &ws, unix.WNOHANG|unix.WUNTRACED, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+		q := p.byPid[pid]
+		if q == nil {
+			continue
+		}
+		m := jail.Message{Op: jail.OpChanged, Proc: q.num, Pid: pid}
+		switch {
+		case ws.Stopped():
+			m.What, m.Signal = "stopped", int(ws.StopSignal())
+		case ws.Signaled():
+			m.What, m.Signal, m.Code = "exited", int(ws.Signal()), 128+int(ws.Signal())
+		default:
+			m.What, m.Code = "exited", ws.ExitStatus()
+		}
+		if m.What == "exited" {
+			s.events.flush() // what it did comes before its end
+			delete(p.byPid, pid)
+			delete(p.byNum, q.num)
+			if q.master != nil {
+				_ = q.master.Close()
+			}
+		}
+		_ = s.control.Send(m)
+	}
+}
+
+var errNoProcess = errors.New("no such process")
+
+// signal reaches what a terminal's key would reach: the foreground process
+// group; without a terminal the group of the process.
+func (p *processes) signal(num int, sig unix.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := p.byNum[num]
+	if q == nil {
+		return errNoProcess
+	}
+	group := q.pid
+	if q.master != nil && sig != unix.SIGCONT && sig != unix.SIGHUP && sig != unix.SIGTERM {
+		if g, err := unix.IoctlGetInt(int(q.master.Fd()), unix.TIOCGPGRP); err == nil && g > 0 {
+			group = g
+		}
+	}
+	return unix.Kill(-group, sig)
+}
+
+func (p *processes) resize(num int, rows, cols uint16) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := p.byNum[num]
+	if q == nil || q.master == nil {
+		return errNoProcess
+	}
+	return unix.IoctlSetWinsize(int(q.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+}

@@ -1,0 +1,28 @@
+// Package rpc is the gate between users and the root helper: the closed list of
+// verbs, their messages and limits, and the client and server ends that speak
+// them over jail/packet.
+//
+//	client (any local user)                    helper (root)
+//	hello {protocol}                     ->
+//	                                     <-    {protocol, build, tier}
+//	create {} + [document memfd]         ->    resolves the policy again
+//	                                     <-    {session}
+//	give {items} + [O_PATH ...]          ->    repeated; each descriptor was
+//	                                     <-    opened with the user's rights
+//	start {terminal} | {} + [in out err] ->    builds the jail, runs the check
+//	                                     <-    {report, receipt} + [pty master]
+//	wait {session, proc}                 ->
+//	                                     <-    {exited | stopped | notice}
+//	spawn, signal, resize, kill, list, log, probe at any time
+//
+// Requests carry an id and may be in flight together up to [MaxInFlight];
+// replies carry the id of their request and come in any order. A session lives
+// as long as the connection that made it.
+//
+// The package promises that the server never acts on a message that is larger,
+// carries other descriptors or other fields than its verb allows. It gives no
+// authority: who may do what is decided by jail/helper from SO_PEERCRED.
+//
+// Why JSON: the messages are few and small, strict decoding is in the standard
+// library, and a human can read a trace of them.
+package rpc

@@ -1,0 +1,78 @@
+package rpc
+
+// Protocol is the version of the gate. Both ends must speak the same one.
+const Protocol = 1
+
+// Limits of the gate.
+const (
+	// MaxInFlight bounds the unanswered requests of one connection.
+	MaxInFlight = 32
+	// MaxDocument bounds the document of create, in bytes. It leaves room for
+	// the largest argument list the kernel takes (2 MiB) in JSON form.
+	MaxDocument = 6 << 20
+	// MaxArgs bounds the bytes of argv and env together, as the kernel counts
+	// them (a quarter of the usual 8 MiB stack, execve(2)).
+	MaxArgs = 2 << 20
+)
+
+// Verb names one thing the helper may be asked to do.
+type Verb string
+
+// The verbs, in alphabetical order, each with why root may do it for any user.
+const (
+	// Create opens a draft of a jail. It makes no kernel object; the policy in
+	// it is resolved again under the helper's own organisation layer.
+	Create Verb = "create"
+	// Give adds descriptors to a draft. The user opened them with their own
+	// rights; the helper only mounts what the policy's view names, under the
+	// path that the kernel says they have.
+	Give Verb = "give"
+	// HelloVerb agrees on the protocol; nothing else is answered before it.
+	HelloVerb Verb = "hello"
+	// Kill ends a jail of the caller with cgroup.kill.
+	Kill Verb = "kill"
+	// List names the caller's own jails (root: all).
+	List Verb = "list"
+	// Log hands out read-only descriptors of the audit segments of a session
+	// of the caller (root: of any).
+	Log Verb = "log"
+	// Probe says what this machine can enforce; it reads, and tells nothing
+	// that the user could not find out.
+	Probe Verb = "probe"
+	// Resize sets the window size of a terminal of the caller's jail.
+	Resize Verb = "resize"
+	// Signal sends a signal to the foreground of a process of the caller's jail.
+	Signal Verb = "signal"
+	// Spawn starts a further process in a jail of the caller, by its init and
+	// under the same rules; it gains nothing the agent does not have.
+	Spawn Verb = "spawn"
+	// Start builds the drafted jail: the caller gets a process tree with less
+	// rights than their own.
+	Start Verb = "start"
+	// Wait answers when something happened to a process of the caller's jail.
+	Wait Verb = "wait"
+)
+
+// FDs returns how many descriptors a request of verb v must carry: at least
+// min and at most max.
+func (v Verb) FDs() (minimum, maximum int) {
+	switch v {
+	case Create:
+		return 1, 1
+	case Give:
+		return 1, 16
+	case Start, Spawn:
+		return 0, 3
+	default:
+		return 0, 0
+	}
+}
+
+// Valid reports whether v is one of the verbs.
+func (v Verb) Valid() bool {
+	switch v {
+	case Create, Give, HelloVerb, Kill, List, Log, Probe, Resize, Signal, Spawn, Start, Wait:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package install
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Load needs Linux; here it answers [errors.ErrUnsupported].
+func Load([]byte, bool) (int, error) {
+	return -1, fmt.Errorf("load filter: %w", errors.ErrUnsupported)
+}

@@ -1,0 +1,295 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Descriptors that init inherits, by number. Mounts follow from FDMounts on.
+const (
+	FDControl = 3 // SOCK_SEQPACKET to the helper, jail/packet
+	FDEvents  = 4 // SOCK_SEQPACKET, binary batches of events, init to helper
+	FDSpec    = 5 // sealed memfd: the Spec as JSON
+	FDFilter  = 6 // sealed memfd: array of struct sock_filter
+	FDRules   = 7 // sealed memfd: the automaton, policy/glob
+	FDMounts  = 8 // detached mounts, in the order of Spec.Mounts of kind Bind
+)
+
+// Spec is the blueprint of one jail. It holds no kernel state.
+type Spec struct {
+	Build     string   // build id of the helper; init refuses another
+	Session   string   // session id
+	Hostname  string   // of the jail's UTS namespace
+	UID, GID  int      // of the agent, inside
+	Home      string   // absolute path inside
+	Mounts    []Mount  // parents before children
+	Masks     []string // paths below /proc that are covered
+	Allow     []Allow  // Landlock rules
+	OpenFiles uint64   // RLIMIT_NOFILE; 0 = leave
+	Process   Process  // the agent
+	Rules     []string // text of rule i, for events
+	Audit     string   // "all", "changes" or "denied"
+	Broker    bool     // files are decided by the broker (tiers C and D)
+	Private   []string // trees that exist only in this jail
+	Unix      []string // host sockets that may be connected to
+	Canaries  Canaries // what the jail check tries
+}
+
+// Process is what to execute.
+type Process struct {
+	Argv []string // Argv[0] is the absolute path of the program
+	Env  []string // K=V
+	Cwd  string   // absolute
+}
+
+// MountKind says what appears at a target.
+type MountKind string
+
+// Kinds of mounts. All but Bind are made by init from nothing.
+const (
+	Dir     MountKind = "dir"     // a plain directory of the root
+	File    MountKind = "file"    // a small read-only file with Data as content
+	Symlink MountKind = "symlink" // Data is the target
+	Bind    MountKind = "bind"    // the next inherited detached mount
+	Tmpfs   MountKind = "tmpfs"
+	Proc    MountKind = "proc"
+	Devpts  MountKind = "devpts"
+)
+
+// Mount is one entry of the mount plan.
+type Mount struct {
+	Kind     MountKind
+	Target   string // absolute, clean
+	IsDir    bool   // Bind: what the descriptor is
+	ReadOnly bool   // Bind: for the reader of the plan; the helper has set it
+	Data     string // File: content; Symlink: target
+	Size     uint64 // Tmpfs: bytes
+	Mode     uint32 // Dir, Tmpfs: permission bits
+	Agent    bool   // Dir, Tmpfs: owned by the agent
+}
+
+// Allow is one Landlock rule.
+type Allow struct {
+	Path  string
+	Write bool
+	Exec  bool
+	File  bool // the path is not a directory
+	List  bool // only directories may be listed, nothing opened
+}
+
+// Canaries are acts that must fail in a sound jail.
+type Canaries struct {
+	Child       bool   // try them in a child: the kernel's rules trust init itself
+	Userns      bool   // the policy permits user namespaces: not tried
+	DeniedRead  string // a path a deny rule covers, "" if the policy has none
+	DeniedWrite string // a path outside every write rule
+	Connect     string // an address that no rule allows, host:port
+}
+
+// Given is a host object that a user opened for the jail.
+type Given struct {
+	Path     string // absolute, as the kernel names the descriptor
+	Dir      bool
+	Link     string // target when the object is a symlink, else ""
+	ReadOnly bool
+	Exec     bool
+}
+
+// Input is what Compile needs to know.
+type Input struct {
+	Session   string
+	Name      string
+	Build     string
+	UID, GID  int
+	User      string // login name inside
+	Home      string
+	Given     []Given // a descriptor each, in this order, except symlinks
+	Private   []string
+	Tmp       uint64 // bytes for /tmp, /var/tmp and /dev/shm each; 0 = DefaultTmp
+	OpenFiles uint64
+	Devices   []string // present devices below /dev, each with a descriptor after Given
+	System    []Given  // further read-only binds made by the helper (below /sys)
+	HomeBind  bool     // a descriptor for the home layer follows last
+}
+
+// DefaultTmp bounds a private tmpfs for which the policy names no size.
+const DefaultTmp = 1 << 30
+
+// ErrPlan is returned for inputs no mount plan can be made of.
+var ErrPlan = errors.New("mount plan")
+
+// procMasks are the files and directories of a fresh procfs that tell about the
+// host or that only root of the host needs. A missing one is not an error.
+var procMasks = []string{
+	"/proc/acpi", "/proc/asound", "/proc/buddyinfo", "/proc/bus", "/proc/cmdline", "/proc/config.gz", "/proc/diskstats",
+	"/proc/dma", "/proc/driver", "/proc/execdomains", "/proc/fs", "/proc/interrupts", "/proc/iomem", "/proc/ioports",
+	"/proc/irq", "/proc/kallsyms", "/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg", "/proc/kpagecgroup",
+	"/proc/kpagecount", "/proc/kpageflags", "/proc/latency_stats", "/proc/locks", "/proc/modules", "/proc/mtrr",
+	"/proc/pagetypeinfo", "/proc/partitions", "/proc/sched_debug", "/proc/schedstat", "/proc/scsi", "/proc/slabinfo",
+	"/proc/softirqs", "/proc/swaps", "/proc/sysrq-trigger", "/proc/sysvipc", "/proc/timer_list", "/proc/timer_stats",
+	"/proc/tty", "/proc/vmallocinfo", "/proc/zoneinfo",
+}
+
+// CanaryPath is where a jail has the program of its check, if Canaries.Child.
+const CanaryPath = "/run/.agentos-canary"
+
+// Devices are the character devices a jail has, if the host has them.
+var Devices = []string{"full", "null", "random", "tty", "urandom", "zero"}
+
+// Compile makes the mount plan and the Landlock rules of a jail. The order of
+// the descriptors that the helper must pass is the order of the Bind entries in
+// the result; Order maps each to its source. It is pure.
+//
+// Errors: [ErrPlan] for paths that are not absolute and clean, or given twice.
+func Compile(in Input) (Spec, []string, error) {
+	s := Spec{
+		Build: in.Build, Session: in.Session, Hostname: hostname(in.Name), UID: in.UID, GID: in.GID,
+		Home: in.Home, Masks: procMasks, OpenFiles: in.OpenFiles, Private: in.Private,
+	}
+	tmp := in.Tmp
+	if tmp == 0 {
+		tmp = DefaultTmp
+	}
+	s.Mounts = append(s.Mounts,
+		Mount{Kind: Proc, Target: "/proc"},
+		Mount{Kind: Tmpfs, Target: "/dev", Size: 1 << 20, Mode: 0o755},
+		Mount{Kind: Devpts, Target: "/dev/pts"},
+		Mount{Kind: Tmpfs, Target: "/dev/shm", Size: tmp, Mode: 0o1777},
+		Mount{Kind: Symlink, Target: "/dev/ptmx", Data: "pts/ptmx"},
+		Mount{Kind: Symlink, Target: "/dev/fd", Data: "/proc/self/fd"},
+		Mount{Kind: Symlink, Target: "/dev/stdin", Data: "/proc/self/fd/0"},
+		Mount{Kind: Symlink, Target: "/dev/stdout", Data: "/proc/self/fd/1"},
+		Mount{Kind: Symlink, Target: "/dev/stderr", Data: "/proc/self/fd/2"},
+		Mount{Kind: Tmpfs, Target: "/tmp", Size: tmp, Mode: 0o1777},
+		Mount{Kind: Tmpfs, Target: "/var/tmp", Size: tmp, Mode: 0o1777},
+		Mount{Kind: Tmpfs, Target: "/run", Size: 16 << 20, Mode: 0o755},
+		Mount{Kind: Dir, Target: fmt.Sprintf("/run/user/%d", in.UID), Mode: 0o700, Agent: true},
+	)
+	s.Mounts = append(s.Mounts, identity(in)...)
+	if in.HomeBind {
+		s.Mounts = append(s.Mounts, Mount{Kind: Bind, Target: in.Home, IsDir: true})
+	}
+	for _, d := range in.Devices {
+		s.Mounts = append(s.Mounts, Mount{Kind: Bind, Target: "/dev/" + d})
+	}
+	for _, g := range slices.Concat(in.System, in.Given) {
+		if !path.IsAbs(g.Path) || path.Clean(g.Path) != g.Path || g.Path == "/" || strings.ContainsRune(g.Path, 0) {
+			return Spec{}, nil, fmt.Errorf("%w: %q is not an absolute clean path below /", ErrPlan, g.Path)
+		}
+		m := Mount{Kind: Bind, Target: g.Path, IsDir: g.Dir, ReadOnly: g.ReadOnly}
+		if g.Link != "" {
+			m = Mount{Kind: Symlink, Target: g.Path, Data: g.Link}
+		}
+		s.Mounts = append(s.Mounts, m)
+	}
+	var err error
+	if s.Mounts, err = order(s.Mounts); err != nil {
+		return Spec{}, nil, err
+	}
+	s.Allow = allow(in, s.Mounts)
+	var sources []string
+	for _, m := range s.Mounts {
+		if m.Kind == Bind {
+			sources = append(sources, m.Target)
+		}
+	}
+	return s, sources, nil
+}
+
+// order sorts by path, parents first, drops synthesised entries that a given
+// one replaces, and refuses two entries for one target.
+func order(in []Mount) ([]Mount, error) {
+	slices.SortStableFunc(in, func(a, b Mount) int { return strings.Compare(a.Target+"/", b.Target+"/") })
+	out := in[:0]
+	for _, m := range in {
+		if n := len(out); n > 0 && out[n-1].Target == m.Target {
+			switch {
+			case out[n-1].Kind == File: // ours stays: identity files are synthesised
+			case m.Kind == File:
+				out[n-1] = m
+			default:
+				return nil, fmt.Errorf("%w: two entries for %s", ErrPlan, m.Target)
+			}
+			continue
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// identity are the files that name the jail's users and network.
+func identity(in Input) []Mount {
+	user := in.User
+	if user == "" {
+		user = "agent"
+	}
+	passwd := fmt.Sprintf("root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n%s:x:%d:%d:%s:%s:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+		user, in.UID, in.GID, user, in.Home)
+	group := fmt.Sprintf("root:x:0:\n%s:x:%d:\nnogroup:x:65534:\n", user, in.GID)
+	host := hostname(in.Name)
+	return []Mount{
+		{Kind: File, Target: "/etc/group", Data: group},
+		{Kind: File, Target: "/etc/hostname", Data: host + "\n"},
+		{Kind: File, Target: "/etc/hosts", Data: "127.0.0.1 localhost " + host + "\n::1 localhost ip6-localhost ip6-loopback\n"},
+		{Kind: File, Target: "/etc/machine-id", Data: ""},
+		{Kind: File, Target: "/etc/nsswitch.conf", Data: "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n"},
+		{Kind: File, Target: "/etc/passwd", Data: passwd},
+		{Kind: File, Target: "/etc/resolv.conf", Data: "nameserver 127.0.0.53\noptions timeout:1 attempts:1\n"},
+	}
+}
+
+// allow derives the Landlock rules: what is mounted writable may be written,
+// everything may be read; what an entry may execute its Given says.
+func allow(in Input, mounts []Mount) []Allow {
+	out := []Allow{
+		{Path: "/", List: true}, // what is mounted may be seen
+		{Path: "/proc", Write: true},
+		{Path: "/dev", Write: true},
+		{Path: "/etc"},
+		{Path: "/run", Write: true, Exec: true},
+		{Path: "/tmp", Write: true, Exec: true},
+		{Path: "/var/tmp", Write: true, Exec: true},
+	}
+	if in.HomeBind {
+		out = append(out, Allow{Path: in.Home, Write: true, Exec: true})
+	}
+	for _, g := range slices.Concat(in.System, in.Given) {
+		if g.Link == "" && !replaced(g.Path, mounts) {
+			out = append(out, Allow{Path: g.Path, Write: !g.ReadOnly, Exec: g.Exec, File: !g.Dir})
+		}
+	}
+	return out
+}
+
+func replaced(target string, mounts []Mount) bool {
+	for _, m := range mounts {
+		if m.Target == target {
+			return m.Kind == File
+		}
+	}
+	return false
+}
+
+// hostname makes a valid host name of a session name.
+func hostname(name string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(name) {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			b.WriteRune(r)
+		default:
+			b.WriteByte('-')
+		}
+		if b.Len() == 63 {
+			break
+		}
+	}
+	h := strings.Trim(b.String(), "-")
+	if h == "" {
+		return "jail"
+	}
+	return h
+}

@@ -1,0 +1,109 @@
+package orchestrator
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/agentos/agentos/policy"
+)
+
+// standardPath are the directories of programs that every jail has.
+var standardPath = []string{"/usr/local/bin", "/usr/bin", "/bin"}
+
+// environ makes the environment of the agent, sorted by name. Later sources win:
+// what the policy passes and sets, what the plugin sets, our own, then extra
+// (--env). parent and extra are K=V; the result has every name once.
+// An extra variable that a layer denies is refused.
+func environ(view []policy.Mount, r *policy.Resolved, parent []string, a agent, extra []string, user string) ([]string, error) {
+	vars := map[string]string{}
+	put := func(entries []string) {
+		for _, kv := range entries {
+			k, v, _ := strings.Cut(kv, "=")
+			vars[k] = v
+		}
+	}
+	put(r.Environ(parent))
+	for k, v := range a.set {
+		vars[k] = v
+	}
+	had := lookup(parent)
+	vars["HOME"] = r.Vars.Home
+	vars["PATH"] = searchPath(a.path, had("PATH"), view)
+	vars["USER"], vars["LOGNAME"] = user, user
+	vars["SHELL"] = shell(had("SHELL"))
+	vars["AGENTOS"] = "1"
+	vars["PWD"] = r.Vars.Workspace
+	if t := had("TERM"); t != "" {
+		vars["TERM"] = t
+	}
+	for _, kv := range extra {
+		k, _, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			return nil, &Error{Err: fmt.Errorf("--env %q is not NAME=VALUE", kv)}
+		}
+		if v := r.Explain(policy.OpEnv, k); !v.Allow && v.Rule != nil {
+			return nil, refuse(fmt.Errorf("variable %s is %s", k, v.Why), "")
+		}
+	}
+	put(extra)
+	out := make([]string, 0, len(vars))
+	for k, v := range vars {
+		out = append(out, k+"="+v)
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// lookup returns a getter over K=V entries; the last of duplicates counts.
+func lookup(env []string) func(string) string {
+	return func(name string) string {
+		for i := len(env) - 1; i >= 0; i-- {
+			if v, ok := strings.CutPrefix(env[i], name+"="); ok {
+				return v
+			}
+		}
+		return ""
+	}
+}
+
+// searchPath begins with first, keeps of the user's PATH, in order, the
+// directories from which the jail may execute, and ends with the standard ones.
+func searchPath(first []string, parent string, view []policy.Mount) string {
+	var out []string
+	add := func(dir string) {
+		if !slices.Contains(out, dir) {
+			out = append(out, dir)
+		}
+	}
+	for _, dir := range first {
+		add(dir)
+	}
+	for _, dir := range strings.Split(parent, ":") {
+		if !path.IsAbs(dir) {
+			continue // relative entries of PATH run what a repository brings
+		}
+		dir = path.Clean(dir)
+		if slices.Contains(standardPath, dir) || slices.ContainsFunc(view, func(m policy.Mount) bool { return m.Exec && within(dir, m.Path) }) {
+			add(dir)
+		}
+	}
+	for _, dir := range standardPath {
+		add(dir)
+	}
+	return strings.Join(out, ":")
+}
+
+// shell keeps the user's shell when every jail has it.
+func shell(parent string) string {
+	if strings.HasPrefix(parent, "/bin/") || strings.HasPrefix(parent, "/usr/bin/") {
+		return parent
+	}
+	return "/bin/sh"
+}
+
+// within reports whether p is dir or lies below it; both are clean.
+func within(p, dir string) bool {
+	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
+}

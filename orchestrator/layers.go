@@ -1,0 +1,121 @@
+package orchestrator
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/agentos/agentos/policy"
+)
+
+// OrgDir holds the organisation's policy files. The helper reads them itself;
+// here they serve explanations and early errors.
+const OrgDir = "/etc/agentos/policy.d"
+
+// policyFile is the path of a user's policy below the home, and of a project's
+// below the workspace.
+const policyFile = ".agentos/policy.toml"
+
+// Profile finds the policy called name: a builtin, else NAME.toml in
+// ~/.agentos/policies, else, when name looks like a path (it contains a slash or
+// ends in .toml), the file. "builtin:NAME" is the builtin alone.
+func Profile(name, home string) (*policy.Document, error) {
+	if b, ok := strings.CutPrefix(name, "builtin:"); ok {
+		return policy.Builtin(b)
+	}
+	if strings.Contains(name, "/") || strings.HasSuffix(name, ".toml") {
+		return loadPolicy(name)
+	}
+	if slices.Contains(policy.BuiltinNames(), name) {
+		return policy.Builtin(name)
+	}
+	if doc, err := policy.Load(filepath.Join(home, ".agentos/policies", name+".toml")); !errors.Is(err, fs.ErrNotExist) {
+		return doc, err
+	}
+	return nil, &Error{
+		Err:  fmt.Errorf("no policy is named %q", name),
+		Hint: "there are " + strings.Join(policy.BuiltinNames(), ", ") + "; a file is named by its path, or by its name in ~/.agentos/policies",
+	}
+}
+
+func loadPolicy(path string) (*policy.Document, error) {
+	doc, err := policy.Load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &Error{Err: fmt.Errorf("policy file %s does not exist", path)}
+	}
+	return doc, err
+}
+
+// Layers are the layers that hold below the organisation's, top first: the
+// user's and the project's policies where they exist, and profile.
+func Layers(profile *policy.Document, home, workspace string) ([]policy.Layer, error) {
+	var out []policy.Layer
+	user, err := policy.Load(filepath.Join(home, policyFile))
+	switch {
+	case err == nil:
+		out = append(out, policy.Layer{Kind: policy.User, Doc: user})
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	project, err := projectPolicy(workspace, home)
+	if err != nil {
+		return nil, err
+	}
+	if project != nil {
+		out = append(out, policy.Layer{Kind: policy.Project, Doc: project})
+	}
+	return append(out, policy.Layer{Kind: policy.Profile, Doc: profile}), nil
+}
+
+// projectPolicy reads the policy of the workspace, which whoever wrote the
+// repository wrote: it is not followed out of the workspace. nil = none.
+func projectPolicy(workspace, home string) (*policy.Document, error) {
+	if workspace == home {
+		return nil, nil // that file is the user's
+	}
+	root, err := os.OpenRoot(workspace)
+	if err != nil {
+		return nil, fmt.Errorf("read project policy: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	f, err := root.Open(policyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read project policy: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("read project policy: %s is not a regular file", f.Name())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, policy.MaxSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("read project policy: %w", err)
+	}
+	return policy.Parse(filepath.Join(workspace, policyFile), data)
+}
+
+// OrgLayers reads the organisation's policies as the helper does, for
+// explanations. Files that the user may not read are an error.
+func OrgLayers(dir string) ([]policy.Layer, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.toml"))
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	var out []policy.Layer
+	for _, n := range names {
+		doc, err := policy.Load(n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, policy.Layer{Kind: policy.Org, Doc: doc})
+	}
+	return out, nil
+}

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package machine
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Read answers [errors.ErrUnsupported].
+func Read() (Input, error) { return Input{}, fmt.Errorf("probe machine: %w", errors.ErrUnsupported) }

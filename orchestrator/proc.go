@@ -1,0 +1,165 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentos/agentos/jail/rpc"
+)
+
+// Proc is a process of a session whose standard streams are in our hands:
+// either a terminal's master, or three pipes.
+type Proc struct {
+	Session string // id
+	Name    string // of the session, "" for a further process
+	Started rpc.Started
+
+	gate   Gate
+	ref    rpc.ProcRef
+	jail   bool     // the session's agent: ending it ends the jail
+	master *os.File // nil with pipes
+	in     *os.File // write end
+	out    *os.File // read ends
+	err    *os.File
+}
+
+// Exit says how a process ended.
+type Exit struct {
+	Code    int      // exit status, or 128 + signal
+	Signal  int      // signal that ended it, 0 if none
+	Notices []string // what the helper had to say meanwhile, in order
+}
+
+// Close gives up our ends of the process' streams.
+func (p *Proc) Close() error {
+	closeFiles([]*os.File{p.master, p.in, p.out, p.err})
+	return nil
+}
+
+// Terminal reports whether the process has a terminal, not pipes.
+func (p *Proc) Terminal() bool { return p.master != nil }
+
+// Signal sends a signal to the process' foreground process group.
+func (p *Proc) Signal(ctx context.Context, sig int) error {
+	return call(ctx, p.gate, rpc.Signal, rpc.SignalProc{ProcRef: p.ref, Signal: sig}, nil)
+}
+
+// Resize sets the size of the process' terminal.
+func (p *Proc) Resize(ctx context.Context, rows, cols uint16) error {
+	return call(ctx, p.gate, rpc.Resize, rpc.ResizeProc{ProcRef: p.ref, Terminal: rpc.Terminal{Rows: rows, Cols: cols}}, nil)
+}
+
+// Kill ends the process at once: the agent with its whole jail, another process
+// by SIGKILL.
+func (p *Proc) Kill(ctx context.Context) error {
+	if p.jail {
+		return Kill(ctx, p.gate, p.Session)
+	}
+	return p.Signal(ctx, 9)
+}
+
+// wait returns the next thing that happens to the process.
+func (p *Proc) wait(ctx context.Context) (rpc.Happened, error) {
+	var h rpc.Happened
+	if err := call(ctx, p.gate, rpc.Wait, p.ref, &h); err != nil {
+		return h, fmt.Errorf("wait for process: %w", err)
+	}
+	return h, nil
+}
+
+// Kill ends the session with everything in it.
+func Kill(ctx context.Context, g Gate, session string) error {
+	return call(ctx, g, rpc.Kill, rpc.SessionRef{Session: session}, nil)
+}
+
+// List returns the caller's sessions (root: all), newest first.
+func List(ctx context.Context, g Gate) ([]rpc.Session, error) {
+	var s rpc.Sessions
+	if err := call(ctx, g, rpc.List, struct{}{}, &s); err != nil {
+		return nil, fmt.Errorf("list sessions: %w", err)
+	}
+	return s.Sessions, nil
+}
+
+// Probe returns what the helper found out about this machine.
+func Probe(ctx context.Context, g Gate) (rpc.Machine, error) {
+	var m rpc.Machine
+	if err := call(ctx, g, rpc.Probe, struct{}{}, &m); err != nil {
+		return m, fmt.Errorf("probe machine: %w", err)
+	}
+	return m, nil
+}
+
+// Spawn starts a further process in a running session: with a terminal of size
+// tty, or with pipes when tty is nil. Argv and env together fit one datagram of
+// the gate (64 KiB).
+func Spawn(ctx context.Context, g Gate, s rpc.SpawnProc, tty *rpc.Terminal) (*Proc, error) {
+	s.Terminal = tty
+	p := &Proc{Session: s.Session, gate: g}
+	var sp rpc.Spawned
+	if err := p.start(ctx, rpc.Spawn, s, &sp, tty != nil); err != nil {
+		return nil, fmt.Errorf("start process in session: %w", err)
+	}
+	p.ref = rpc.ProcRef{Session: s.Session, Proc: sp.Proc}
+	return p, nil
+}
+
+// start sends verb v with three pipe ends, or takes the terminal's master from
+// its answer.
+func (p *Proc) start(ctx context.Context, v rpc.Verb, body, out any, tty bool) error {
+	if tty {
+		files, err := p.gate.CallFDs(ctx, v, body, out)
+		if err != nil {
+			return err
+		}
+		if len(files) != 1 {
+			closeFiles(files)
+			return fmt.Errorf("helper sent %d descriptors, want the terminal alone", len(files))
+		}
+		p.master, err = pollable(files[0])
+		return err
+	}
+	var theirs [3]*os.File
+	var err error
+	defer func() { closeFiles(theirs[:]) }()
+	theirs[0], p.in, err = os.Pipe()
+	if err == nil {
+		p.out, theirs[1], err = os.Pipe()
+	}
+	if err == nil {
+		p.err, theirs[2], err = os.Pipe()
+	}
+	if err == nil {
+		var fds [3]int
+		for i, f := range theirs {
+			fds[i] = int(f.Fd()) // also makes it blocking again, as programs expect
+		}
+		var extra []*os.File
+		if extra, err = p.gate.CallFDs(ctx, v, body, out, fds[:]...); len(extra) > 0 {
+			closeFiles(extra)
+			err = errors.Join(err, errors.New("helper sent descriptors for pipes"))
+		}
+	}
+	if err != nil {
+		_ = p.Close()
+	}
+	return err
+}
+
+// pollable returns f, which it takes, as a file whose reads can be interrupted.
+func pollable(f *os.File) (*os.File, error) {
+	defer func() { _ = f.Close() }()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate terminal: %w", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("set terminal non-blocking: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "terminal"), nil
+}

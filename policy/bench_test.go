@@ -1,0 +1,48 @@
+package policy
+
+import "testing"
+
+func benchmarkBuiltin(b *testing.B, f func(*Document) error) {
+	for _, name := range []string{"strict", "standard", "permissive"} {
+		d, err := Builtin(name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if err := f(d); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkResolve(b *testing.B) {
+	benchmarkBuiltin(b, func(d *Document) error {
+		_, err := Resolve([]Layer{{Profile, d}}, SampleVars())
+		return err
+	})
+}
+
+func BenchmarkAutomaton(b *testing.B) {
+	for _, name := range []string{"strict", "standard", "permissive"} {
+		d, err := Builtin(name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		r, err := Resolve([]Layer{{Profile, d}}, SampleVars())
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				a, err := r.Automaton()
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(len(a.Bytes())), "blob-bytes")
+			}
+		})
+	}
+}

@@ -1,0 +1,207 @@
+package glob
+
+import "strings"
+
+// Op is an operation that a policy decides. Bit n of [Accept].Bits is operation n.
+type Op uint8
+
+// Operations.
+const (
+	Read Op = iota
+	Write
+	Exec
+)
+
+// Ops is the number of operations a decision has room for.
+const Ops = 8
+
+// Special rule indexes.
+const (
+	NoRule   = 0xffff // no rule decided
+	SomeRule = 0xfffe // one of several merged rules: see [CompileKinds]
+)
+
+// Accept is the decision for one path. The zero value allows nothing.
+type Accept struct {
+	Bits uint8       // bit n: operation n is allowed
+	Rule [Ops]uint16 // index of the deciding rule for each operation, or NoRule, or SomeRule
+}
+
+// Allows reports whether op is allowed.
+func (a Accept) Allows(op Op) bool { return op < Ops && a.Bits>>op&1 == 1 }
+
+// deny is the decision where there is nothing to decide about.
+func deny() Accept {
+	a := Accept{}
+	for i := range a.Rule {
+		a.Rule[i] = NoRule
+	}
+	return a
+}
+
+// State is where a walk along a path has come to. It is meaningful only with the
+// automaton that made it: low 16 bits the core state, high 16 bits the decision here.
+type State uint32
+
+// Bad is the state after a name that cannot be (empty, over 255 bytes). It allows
+// nothing and leads only to itself.
+const Bad State = 0xffffffff
+
+// nameMax is Linux's NAME_MAX: the longest component in bytes.
+const nameMax = 255
+
+// Automaton is a compiled set of globs. It is immutable and safe for concurrent use.
+// A nil Automaton allows nothing.
+type Automaton struct {
+	blob []byte
+	table
+}
+
+// Start answers the state of "/".
+func (a *Automaton) Start() State {
+	if a == nil {
+		return Bad
+	}
+	return a.start
+}
+
+// Step answers the state after one more component. name is 1 to 255 bytes without '/';
+// other lengths answer [Bad]. s must be of this automaton.
+func (a *Automaton) Step(s State, name []byte) State { return step(a, s, name) }
+
+// StepString is Step for a string.
+func (a *Automaton) StepString(s State, name string) State { return step(a, s, name) }
+
+// Accept answers the decision that holds at s.
+func (a *Automaton) Accept(s State) Accept {
+	if a == nil || int(s>>16) >= len(a.bits) || s == Bad {
+		return deny()
+	}
+	i := int(s >> 16)
+	acc := Accept{Bits: a.bits[i]}
+	copy(acc.Rule[:], a.rules[i*Ops:])
+	return acc
+}
+
+// Match answers the decision for an absolute, clean path; "/" is the root. For any
+// other string (relative, "//", "." or ".." components, a slash at the end) it allows
+// nothing.
+func (a *Automaton) Match(path string) Accept { return a.Accept(a.Walk(path)) }
+
+// Walk answers the state at an absolute, clean path, or [Bad].
+func (a *Automaton) Walk(path string) State {
+	s := a.Start()
+	if len(path) == 0 || path[0] != '/' {
+		return Bad
+	}
+	if path == "/" {
+		return s
+	}
+	for rest := path[1:]; ; {
+		name, tail, more := strings.Cut(rest, "/")
+		if name == "." || name == ".." {
+			return Bad
+		}
+		s = step(a, s, name)
+		if !more {
+			return s
+		}
+		rest = tail
+	}
+}
+
+// NoGain reports whether a directory may move from a path in state from to one in state
+// to: no operation that is denied on it, or on anything that is or will be below it,
+// becomes allowed.
+func (a *Automaton) NoGain(from, to State) bool {
+	f, t := int(from&0xffff), int(to&0xffff)
+	if a == nil || from == Bad || to == Bad || f >= len(a.class) || t >= len(a.class) {
+		return false
+	}
+	if a.Accept(to).Bits&^a.Accept(from).Bits != 0 {
+		return false
+	}
+	g := a.class[t]
+	return a.gain[int(a.class[f])*a.stride+int(g>>5)]>>(g&31)&1 == 1
+}
+
+// Bytes answers the compiled form, which [Load] and bpf/include/match.h read. The
+// caller must not change it.
+func (a *Automaton) Bytes() []byte {
+	if a == nil {
+		return nil
+	}
+	return a.blob
+}
+
+// step is Step over either kind of name, without allocation.
+func step[T string | []byte](a *Automaton, s State, name T) State {
+	if a == nil || s == Bad || len(name) == 0 || len(name) > nameMax {
+		return Bad
+	}
+	core := int(s & 0xffff)
+	if core >= len(a.class) {
+		return Bad
+	}
+	v := a.look(core, forward(&a.table, name))
+	if v < a.nrows {
+		v = a.look(v, backward(&a.table, name))
+	}
+	if v < a.nrows {
+		v = a.look(v, general(&a.table, name))
+	}
+	if v < a.nrows {
+		return Bad
+	}
+	return State(a.finals[v-a.nrows])
+}
+
+// look answers the value of a row for a symbol: its own cell, its parent's, its default.
+func (t *table) look(row, sym int) int {
+	r := &t.rows[row]
+	if e := t.cells[int(r.off)+sym]; e>>16 == r.tag {
+		return int(e & 0xffff)
+	}
+	p := &t.rows[r.up]
+	if e := t.cells[int(p.off)+sym]; e>>16 == p.tag {
+		return int(e & 0xffff)
+	}
+	return int(r.def)
+}
+
+func forward[T string | []byte](t *table, name T) int {
+	node, base := uint32(0), t.fwd[0]&0xffff
+	for i := range len(name) {
+		to := base + uint32(name[i])
+		e := t.fwd[to]
+		if e>>16 != node {
+			return int(t.fwdsym[node] & 0xffff)
+		}
+		node, base = to, e&0xffff
+	}
+	return int(t.fwdsym[node] >> 16)
+}
+
+func backward[T string | []byte](t *table, name T) int {
+	node, base := uint32(0), t.bwd[0]&0xffff
+	for i := len(name) - 1; i >= 0; i-- {
+		to := base + uint32(name[i])
+		e := t.bwd[to]
+		if e>>16 != node {
+			break
+		}
+		node, base = to, e&0xffff
+	}
+	return int(t.bwdsym[node])
+}
+
+func general[T string | []byte](t *table, name T) int {
+	at := 1
+	for i := range len(name) {
+		at = int(t.gtab[at<<t.shift+int(t.gmap[name[i]])])
+		if at == 0 {
+			break
+		}
+	}
+	return int(t.gsym[at])
+}

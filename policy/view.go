@@ -1,0 +1,124 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+)
+
+// Access is how a tree of the host is shown.
+type Access string
+
+// Accesses.
+const (
+	ReadOnly  Access = "ro"
+	ReadWrite Access = "rw"
+)
+
+// Mount is one file or tree of the host that the jail shows at the same path.
+type Mount struct {
+	Path     string `json:"path"`
+	Access   Access `json:"access"`
+	Exec     bool   `json:"exec"`     // programs may be started from it; else mount it noexec
+	Optional bool   `json:"optional"` // may be missing on this host; only the workspace may not
+}
+
+// alwaysPrivate is never shown from the host, whatever a document says: the
+// jail cannot do without its own.
+func alwaysPrivate() []string { return []string{"/", "/dev", "/proc", "/sys"} }
+
+// View lists the trees of the host to show, sorted by path, parents first. A
+// tree is the literal prefix of a read, write or exec rule that all layers
+// with such a list cover. A prefix that is itself a private path belongs to
+// the jail and is not shown; one below it is ("~" is private, "~/.gitconfig"
+// shows that file). Nothing below /proc is ever shown. Floating rules ("**/x")
+// show nothing; they hold inside trees that other rules show. Braces are
+// expanded. An entry that a parent with the same rights covers is left out.
+func (r *Resolved) View() []Mount {
+	read, write, exec := r.trees(Read), r.trees(Write), r.trees(Exec)
+	all := slices.Concat(read, write, exec)
+	slices.Sort(all)
+	var out []Mount
+	for _, p := range slices.Compact(all) {
+		m := Mount{Path: p, Access: ReadOnly, Exec: covers(exec, p), Optional: p != r.Vars.Workspace}
+		if covers(write, p) {
+			m.Access = ReadWrite
+		}
+		if len(out) > 0 && covered(out, m) {
+			continue
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// NeedsEngine says whether some rule decides about single files inside what
+// [Resolved.View] shows: deny and protect rules, and grants that are not whole
+// trees. Without, mounts alone enforce the policy.
+func (r *Resolved) NeedsEngine() bool {
+	for i := range r.Files {
+		rule := &r.Files[i]
+		if rule.Kind == Deny || rule.Kind == Protect {
+			return true
+		}
+		for _, g := range braces(rule.Glob) {
+			if tree, ok := strings.CutSuffix(g, "/**"); ok {
+				g = rooted(tree)
+			}
+			if _, whole := literalPrefix(g); !whole {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// covered says whether the nearest parent in list gives m's rights already.
+// list is sorted by path.
+func covered(list []Mount, m Mount) bool {
+	for i := len(list) - 1; i >= 0; i-- {
+		if below(m.Path, list[i].Path) {
+			return list[i].Access == m.Access && list[i].Exec == m.Exec && m.Optional
+		}
+	}
+	return false
+}
+
+// trees is the intersection over layers of the literal prefixes of one kind.
+func (r *Resolved) trees(kind Kind) []string {
+	byLayer := make([][]string, len(r.Layers))
+	for i := range r.Files {
+		rule := &r.Files[i]
+		if rule.Kind != kind || strings.HasPrefix(rule.Glob, "**") {
+			continue
+		}
+		for _, g := range braces(rule.Glob) {
+			p, _ := literalPrefix(g)
+			byLayer[rule.Layer] = append(byLayer[rule.Layer], p)
+		}
+	}
+	var out []string
+	for _, p := range slices.Concat(byLayer...) {
+		if p != r.Vars.Workspace && r.private(p) {
+			continue // grants the jail's own tree, and no right on the host's trees below it
+		}
+		if r.everyLayer(kind, func(l int) bool { return covers(byLayer[l], p) }) {
+			out = append(out, p)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (r *Resolved) private(p string) bool {
+	return below(p, "/proc") || slices.Contains(alwaysPrivate(), p) || slices.Contains(r.Private, p)
+}
+
+// covers says whether p lies at or below one of the trees.
+func covers(trees []string, p string) bool {
+	return slices.ContainsFunc(trees, func(t string) bool { return below(p, t) })
+}
+
+// below says whether p is dir or lies below it.
+func below(p, dir string) bool {
+	return dir == "/" || p == dir || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
+}

@@ -1,0 +1,16 @@
+// Command bench measures the built programs from outside and prints one table.
+//
+// Promises: every contestant of a section runs once per round, in an order that
+// rotates, so that a busy second of the machine hits all of them alike; figures
+// are medians, ratios are to the plain contestant of the same rounds. A contestant
+// that is not installed or does not start is named with its reason, not left out.
+//
+// Sections: start to exit of /bin/true (plain, bubblewrap with a seccomp filter,
+// crun, runc, docker, agentos through a resident helper, a second process in a
+// running jail); system calls in a loop and real work (git status, a C project,
+// tar, a Go build) outside and inside, timed by this same program from within, so
+// that the start of the jail is not in them; memory of helper and init.
+//
+// It asserts nothing: figures depend on the machine. Docker is left out unless its
+// daemon answers. npm ci is left out: a strict jail has no network yet.
+package main

@@ -1,0 +1,194 @@
+/* late.c: what is created during the session: names that a rule denies or protects, traps for the developer, special files. */
+#include "act.h"
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+
+static int unnamed(const char *dir, const char *text)
+{
+	int fd = open(dir, O_TMPFILE | O_RDWR, 0755);
+	if (fd >= 0)
+		write(fd, text, strlen(text));
+	return fd;
+}
+
+static void tmpfile_link(void)
+{
+	char magic[64];
+	int fd = unnamed(WS, "#!/bin/sh\ntouch $ACT_MARK\n");
+	snprintf(magic, sizeof magic, "/proc/self/fd/%d", fd);
+	linkat(fd, "", AT_FDCWD, in(WS, ".git/hooks/pre-commit"), AT_EMPTY_PATH);
+	linkat(AT_FDCWD, magic, AT_FDCWD, in(WS, ".git/hooks/post-checkout"), AT_SYMLINK_FOLLOW);
+	linkat(AT_FDCWD, magic, AT_FDCWD, in(WS, "late.pem"), AT_SYMLINK_FOLLOW);
+	tried("O_TMPFILE and linkat");
+}
+
+static void create_denied(void)
+{
+	put(in(WS, "late.pem"), "x", 0600);
+	mkdir(in(WS, "deep"), 0755);
+	put(in(WS, "deep/.env"), "x", 0600);
+	put(in(WS, "harmless"), "x", 0600);
+	rename(in(WS, "harmless"), in(WS, "renamed.pem"));
+	symlink("README.md", in(WS, "link.pem"));
+	mkfifo(in(WS, "pipe.pem"), 0600);
+	mkdir(in(WS, "dir.pem"), 0700);
+	mkdir(in(WS, "a"), 0755);
+	put(in(WS, "a/gold"), "x", 0600);
+	tried("names that a rule denies");
+}
+
+static void late_secret(void)
+{ /* the test writes a secret under a denied name after the start; WS/go is the signal */
+	for (int i = 0; i < 300 && access(in(WS, "late/.env"), F_OK); i++) {
+		if (i == 0)
+			put(in(WS, "please"), "x", 0666);
+		pause_ms(10);
+	}
+	show_file(in(WS, "late/.env"));
+	rename(in(WS, "late"), in(WS, "later"));
+	show_file(in(WS, "later/.env"));
+	link(in(WS, "later/.env"), in(WS, "plain2"));
+	show_file(in(WS, "plain2"));
+	rename(in(WS, "later"), in(WS, "late"));
+	tried("a secret that appeared later");
+}
+
+static void git_hook(void)
+{
+	const char *hook = "#!/bin/sh\ntouch $ACT_MARK\n";
+	put(in(WS, ".git/hooks/post-checkout"), hook, 0755);
+	put(in(WS, "h"), hook, 0755);
+	rename(in(WS, "h"), in(WS, ".git/hooks/pre-commit"));
+	put(in(WS, "h"), hook, 0755);
+	link(in(WS, "h"), in(WS, ".git/hooks/post-index-change"));
+	symlink("../../h", in(WS, ".git/hooks/reference-transaction"));
+	mkdir(in(WS, "hooks2"), 0755);
+	put(in(WS, "hooks2/pre-commit"), hook, 0755);
+	renameat2(AT_FDCWD, in(WS, "hooks2"), AT_FDCWD, in(WS, ".git/hooks"), RENAME_EXCHANGE);
+	chmod(in(WS, ".git/hooks"), 0777);
+	tried("git hooks");
+}
+
+#define EVIL "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tfsmonitor = touch $ACT_MARK\n\thooksPath = /tmp\n"
+
+static void git_config(void)
+{
+	put(in(WS, ".git/config"), EVIL, 0644);
+	put(in(WS, ".git/config.lock"), EVIL, 0644);
+	rename(in(WS, ".git/config.lock"), in(WS, ".git/config"));
+	put(in(WS, ".git/config.worktree"), EVIL, 0644);
+	int fd = open(in(WS, ".git/config"), O_WRONLY | O_APPEND);
+	if (fd >= 0)
+		write(fd, EVIL, strlen(EVIL));
+	truncate(in(WS, ".git/config"), 0);
+	tried("git configuration");
+}
+
+static void plant_repository(const char *dir)
+{
+	mkdir(dir, 0755);
+	mkdir(in(dir, "objects"), 0755);
+	mkdir(in(dir, "refs"), 0755);
+	mkdir(in(dir, "refs/heads"), 0755);
+	put(in(dir, "HEAD"), "ref: refs/heads/main\n", 0644);
+	put(in(dir, "config"), EVIL, 0644);
+}
+
+static void git_move(void)
+{
+	if (rename(in(WS, ".git"), in(WS, ".git.old")) == 0)
+		plant_repository(in(WS, ".git"));
+	plant_repository(in(WS, "fake"));
+	renameat2(AT_FDCWD, in(WS, "fake"), AT_FDCWD, in(WS, ".git"), RENAME_EXCHANGE);
+	tried(".git moved away");
+}
+
+static void git_file(void)
+{
+	plant_repository(in(WS, "evil"));
+	rename(in(WS, ".git"), in(WS, ".git.old"));
+	put(in(WS, ".git"), "gitdir: evil\n", 0644);
+	put(in(WS, "sub/.git"), "gitdir: ../evil\n", 0644);
+	put(in(WS, "gitfile"), "gitdir: ../evil\n", 0644);
+	rename(in(WS, "gitfile"), in(WS, "sub/.git"));
+	tried("a gitfile in place of .git");
+}
+
+static void git_bare(void)
+{
+	char config[400];
+	mkdir(in(WS, "planted"), 0755);
+	plant_repository(in(WS, "planted"));
+	snprintf(config, sizeof config, "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = %s\n\tfsmonitor = touch $ACT_MARK; false\n", in(WS, "planted"));
+	put(in(WS, "planted/config"), config, 0644);
+	tried("a bare repository in a subdirectory");
+}
+
+static void traps(void)
+{
+	put(in(WS, ".envrc"), "touch $ACT_MARK\n", 0644);
+	mkdir(in(WS, ".vscode"), 0755);
+	put(in(WS, ".vscode/tasks.json"), "{}", 0644);
+	mkdir(in(WS, "tmpdir"), 0755);
+	put(in(WS, "tmpdir/settings.json"), "{}", 0644);
+	rename(in(WS, "tmpdir"), in(WS, ".vscode"));
+	tried("files that the developer's tools run");
+}
+
+static void device_nodes(void)
+{
+	int n = 0;
+	n += mknod(in(WS, "mem"), S_IFCHR | 0666, makedev(1, 1)) == 0;
+	n += mknod(in(WS, "null"), S_IFCHR | 0666, makedev(1, 3)) == 0;
+	n += mknod(in(WS, "disk"), S_IFBLK | 0666, makedev(254, 0)) == 0;
+	n += mknod("/tmp/mem", S_IFCHR | 0666, makedev(1, 1)) == 0;
+	n += mknod("/dev/mem", S_IFCHR | 0666, makedev(1, 1)) == 0;
+	n ? done("%d device nodes made", n) : refused("mknod: %s", why());
+}
+
+static void setuid_bit(void)
+{
+	put(in(WS, "rootshell"), "#!/bin/sh\n", 0755);
+	chmod(in(WS, "rootshell"), 06755);
+	fchmodat(AT_FDCWD, in(WS, "rootshell"), 04755, 0);
+	int fd = open(in(WS, "rootshell2"), O_CREAT | O_WRONLY, 06755);
+	if (fd >= 0)
+		fchmod(fd, 06755);
+	chown(in(WS, "rootshell"), 0, 0);
+	mkdir(in(WS, "gdir"), 02777);
+	tried("setuid files");
+}
+
+static void file_capability(void)
+{
+	struct {
+		uint32_t magic, p0, i0, p1, i1;
+	} v2 = {0x02000001, 0xffffffff, 0, 0xffffffff, 0};
+	put(in(WS, "capable"), "x", 0755);
+	setxattr(in(WS, "capable"), "security.capability", &v2, sizeof v2, 0) == 0 ? tried("file capability set") : refused("setxattr: %s", why());
+}
+
+static void newlines(void)
+{ /* names that would forge a line in a log or listing */
+	put(in(WS, "a\n{\"FORGED\":1}\nb"), "x", 0644);
+	put(in(WS, "secrets/\n1 allowed etc-shadow\n"), "x", 0644);
+	put(in(WS, "\033[2J\033]0;pwn\a.txt"), "x", 0644);
+	tried("names with control bytes");
+}
+
+const struct act late_acts[] = {
+	{"late-tmpfile-link", "", "O_TMPFILE, then linkat to a protected or denied name", tmpfile_link},
+	{"late-create-denied", "", "create, rename or link to a denied name", create_denied},
+	{"late-secret", "late", "read a secret that appears after the start", late_secret},
+	{"git-hook", "", "plant hooks: create, rename, link, exchange", git_hook},
+	{"git-config", "", "change the repository's configuration", git_config},
+	{"git-move", "", "move .git away and put another there", git_move},
+	{"git-file", "", "a gitfile in place of .git, also below", git_file},
+	{"git-bare", "", "a bare repository in a subdirectory that runs code on git status", git_bare},
+	{"late-traps", "", "plant .envrc and editor tasks", traps},
+	{"late-mknod", "", "make device nodes", device_nodes},
+	{"late-setuid", "", "leave setuid and setgid files behind", setuid_bit},
+	{"late-file-capability", "", "leave a file with capabilities behind", file_capability},
+	{"late-control-bytes", "", "names that forge lines and terminal sequences", newlines},
+	{0},
+};

@@ -1,0 +1,260 @@
+//go:build root
+
+package escape
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// mayDie names acts that may end without a word, because the kernel or the limit of the jail kills the process.
+var mayDie = regexp.MustCompile(`^(res-memory|kernel-old-abi|kernel-surface|init-signal)$`)
+
+// TestEscapeAsUser and TestEscapeAsRoot run every act in a jail of its own, called by an ordinary user and by root.
+func TestEscapeAsUser(t *testing.T) { escape(t, 60217) }
+
+func TestEscapeAsRoot(t *testing.T) { escape(t, 0) }
+
+func escape(t *testing.T, uid int) {
+	w := newWorld(t, uid)
+	w.startHelper()
+	w.reset()
+	if r := w.run("", "/bin/sh", "-c", "cat README.md && echo work > made && git status --short && ./act --list | wc -l"); r.code != 0 || !strings.Contains(r.out, "?? made") {
+		t.Fatalf("control: ordinary work is impossible in this jail (exit %d):\n%s", r.code, r.out)
+	}
+	if st, err := os.Stat(w.path("ws/made")); err != nil || st.Sys().(*syscall.Stat_t).Uid != uint32(uid) {
+		t.Fatalf("control: a file made in the workspace does not belong to the caller: %v", st)
+	}
+	for _, a := range acts(t) {
+		id, need, what := a[0], a[1], a[2]
+		t.Run(id, func(t *testing.T) {
+			saved := w.t
+			w.t = t
+			defer func() { w.t = saved }()
+			for _, e := range w.try(id, need) {
+				t.Errorf("%s (%s): %s", id, what, e)
+			}
+		})
+	}
+}
+
+// try runs one act and answers what was seen that must not be.
+func (w *world) try(id, need string) []string {
+	w.reset()
+	before := w.state()
+	signals := w.victimLog.String()
+	stop := make(chan struct{})
+	go w.outsider(need, stop)
+	r := w.run(need, w.path("ws/act"), id)
+	close(stop)
+
+	seen := w.said(id, r)
+	for c, place := range w.secrets {
+		if strings.Contains(r.out, c) {
+			seen = append(seen, "it read "+place)
+		}
+	}
+	if strings.HasPrefix(id, "git-") || strings.HasPrefix(id, "late-") {
+		w.develop()
+	}
+	seen = append(seen, diff(before, w.state())...)
+	seen = append(seen, w.litter(id)...)
+	w.mu.Lock()
+	seen = append(seen, w.heard...)
+	w.mu.Unlock()
+	if s := w.victimLog.String(); s != signals {
+		seen = append(seen, "a process of the host got signals: "+strings.TrimPrefix(s, signals))
+	}
+	if err := w.victim.Process.Signal(syscall.Signal(0)); err != nil {
+		seen = append(seen, "a process of the host died")
+		w.startVictim()
+	}
+	if len(seen) > 0 {
+		seen = append(seen, "output:\n"+tail(r.out, 2000))
+		w.repair()
+	}
+	return seen
+}
+
+// said judges the act's own word and how the run ended.
+func (w *world) said(id string, r result) []string {
+	m := regexp.MustCompile(`(?m)^(REFUSED|DONE|TRIED|SKIP) `+regexp.QuoteMeta(id)+`( .*)?$`).FindAllStringSubmatch(r.out, -1)
+	switch {
+	case r.dead:
+		return []string{"the run did not end by itself"}
+	case r.code == 125 || r.code == 126 || r.code == 127:
+		return []string{fmt.Sprintf("the jail did not start (exit %d)", r.code)}
+	case len(m) == 0 && !mayDie.MatchString(id):
+		return []string{fmt.Sprintf("the act ended without a word (exit %d)", r.code)}
+	case len(m) == 0:
+		return nil
+	}
+	for _, x := range m {
+		switch x[1] {
+		case "DONE":
+			return []string{"it says it is done:" + x[2]}
+		case "SKIP":
+			return []string{"skipped:" + x[2]}
+		}
+	}
+	w.t.Logf("%s%s", m[len(m)-1][1], m[len(m)-1][2])
+	return nil
+}
+
+// outsider does what the host does while some acts run: write a secret under a denied name, connect to the jail's port.
+func (w *world) outsider(need string, stop <-chan struct{}) {
+	secret := w.canary("a secret that came later")
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+		if _, err := os.Stat(w.path("ws/please")); err != nil {
+			continue
+		}
+		switch need {
+		case "late":
+			_ = os.Mkdir(w.path("ws/late"), 0o755)
+			_ = os.WriteFile(w.path("ws/late/.env.tmp"), []byte(secret), 0o600)
+			_ = os.Chown(w.path("ws/late"), w.uid, w.uid)
+			_ = os.Chown(w.path("ws/late/.env.tmp"), w.uid, w.uid)
+			_ = os.Rename(w.path("ws/late/.env.tmp"), w.path("ws/late/.env"))
+		case "listen":
+			if c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", w.listen), 100*time.Millisecond); err == nil {
+				w.hear("the host reached a port of the jail")
+				_ = c.Close()
+			}
+		}
+		return
+	}
+}
+
+// develop does what a developer does after the agent, where planted code would run.
+func (w *world) develop() {
+	for _, args := range [][]string{{"status"}, {"add", "README.md"}, {"commit", "-q", "--allow-empty", "-m", "x"}, {"checkout", "-q", "-b", "next"}} {
+		_, _ = w.git("ws", args...)
+	}
+	for _, dir := range []string{"ws/sub", "ws/planted"} {
+		_, _ = w.git(dir, "status")
+	}
+}
+
+// litter finds what an act left in the workspace or on the host that no developer wants to find.
+func (w *world) litter(id string) []string {
+	var seen []string
+	known := map[string]bool{".env": true, "sub/.env": true, "secrets": true, "secrets/gold": true, "secrets/echo": true, "suid": true}
+	_ = filepath.WalkDir(w.path("ws"), func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		rel := strings.TrimPrefix(p, w.path("ws")+"/")
+		var st unix.Stat_t
+		if unix.Lstat(p, &st) != nil || known[rel] {
+			return nil
+		}
+		name := d.Name()
+		if name == ".env" && rel != "late/.env" || strings.HasSuffix(name, ".pem") || name == ".envrc" || strings.Contains(rel, ".vscode/") || strings.Contains(rel, "secrets/") {
+			seen = append(seen, fmt.Sprintf("%q was made, which a rule denies or protects", rel))
+		}
+		if st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 && st.Mode&unix.S_IFMT == unix.S_IFREG {
+			seen = append(seen, fmt.Sprintf("%s has mode %o and uid %d", rel, st.Mode, st.Uid))
+		}
+		if k := st.Mode & unix.S_IFMT; k == unix.S_IFCHR || k == unix.S_IFBLK {
+			seen = append(seen, rel+" is a device")
+		}
+		if n, err := unix.Lgetxattr(p, "security.capability", nil); err == nil && n > 0 {
+			seen = append(seen, rel+" has file capabilities")
+		}
+		return nil
+	})
+	for _, dir := range []string{"/tmp", "/var/tmp", "/dev/shm", "/run", "/dev/mqueue", "/var/lock"} {
+		p := filepath.Join(dir, "act-"+w.token)
+		if _, err := os.Lstat(p); err == nil {
+			seen = append(seen, p+" is on the host")
+			_ = os.Remove(p)
+		}
+	}
+	if id == "proc-outlive" {
+		a, _ := os.ReadFile(w.path("ws/.heartbeat"))
+		time.Sleep(300 * time.Millisecond)
+		if b, _ := os.ReadFile(w.path("ws/.heartbeat")); len(a) == 0 || string(a) != string(b) {
+			seen = append(seen, fmt.Sprintf("the daemon lives on (or never ran): %q, then %q", a, b))
+		}
+	}
+	return seen
+}
+
+// repair puts back what an act changed outside, so that the next one is judged for itself.
+func (w *world) repair() {
+	for p := range map[string]bool{"out/made-by-act": true, "home/.ssh/authorized_keys": true, "home/made-by-act": true, "mark/ran": true} {
+		_ = os.RemoveAll(w.path(p))
+	}
+	w.put("out/keep.txt", "keep\n", 0o644)
+	w.put("home/.bashrc", "# rc\n", 0o644)
+	w.own("home", "out")
+}
+
+// TestRecord: what the acts were denied is in the record, one JSON object a line, and names with control bytes forge nothing.
+func TestRecord(t *testing.T) {
+	w := newWorld(t, 60217)
+	w.startHelper()
+	for _, id := range []string{"file-spelling", "late-control-bytes", "net-tcp"} {
+		w.reset()
+		if r := w.run("", w.path("ws/act"), id); r.dead || r.code >= 125 {
+			t.Fatalf("%s: exit %d\n%s", id, r.code, r.out)
+		}
+		args := []string{"audit", "show", "--json"}
+		if id != "net-tcp" { // the ports of the host are tried on the jail's own loopback, which is allowed and has no such server
+			args = append(args, "--denied")
+		}
+		out, err := w.command(t.Context(), args...).Output()
+		if err != nil {
+			t.Fatalf("audit show: %v", err)
+		}
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		for _, l := range lines {
+			if !json.Valid([]byte(l)) {
+				t.Errorf("%s: not JSON: %q", id, l)
+			}
+		}
+		want := map[string]string{"file-spelling": ".env", "late-control-bytes": "secrets/", "net-tcp": fmt.Sprint(w.tcp)}[id]
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%s: no record of a denied %q among %d:\n%s", id, want, len(lines), tail(string(out), 2000))
+		}
+		if strings.Contains(string(out), "\n{\"FORGED") || strings.ContainsAny(string(out), "\033\a") {
+			t.Errorf("%s: a name forged a line or a terminal sequence", id)
+		}
+		if out, err := w.command(t.Context(), "audit", "verify").CombinedOutput(); err != nil {
+			t.Errorf("audit verify: %v\n%s", err, out)
+		}
+	}
+}
+
+func hostAddr() string {
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() {
+			return n.IP.String()
+		}
+	}
+	return ""
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "..." + s[len(s)-n:]
+	}
+	return s
+}

@@ -1,0 +1,275 @@
+package tests
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+)
+
+// side says who runs a package's code. Root side and user side meet only in packages that are on both.
+type side int
+
+const (
+	both side = iota
+	rootSide
+	userSide
+)
+
+// floors is the whole map of the tree: imports go strictly down, and two packages on one floor never meet (whoever needs both
+// sits higher). A package that is not here fails the test, so that nobody adds a floor by accident.
+var floors = []struct {
+	floor int
+	side  side
+	path  string
+	why   string
+}{
+	{0, both, "audit/event", "what happened: the word that every process of ours shares"},
+	{0, both, "bpf", "generated loaders of the kernel objects: data, no decisions"},
+	{1, rootSide, "bpf/selftest", "kernel programs for the tests of bpf's headers; nothing but tests imports it"},
+	{0, both, "jail/packet", "one SEQPACKET datagram with descriptors; knows no verb"},
+	{0, rootSide, "jail/posture", "reads /proc of a live process: for tests, and the helper's last look"},
+	{0, rootSide, "jail/seccomp/install", "loads filter bytes without cgo, for init"},
+	{0, both, "policy/glob", "the automaton, also walked in C: must depend on nothing"},
+
+	{1, rootSide, "audit/hook", "loads the programs and reads the rings; knows events, not logs"},
+	{1, both, "audit/segment", "the log's format: written by root, read and verified by anyone"},
+	{1, rootSide, "cgroup", "limits by descriptor; knows no jail"},
+	{1, rootSide, "jail/broker", "answers notified syscalls from the automaton, inside the jail's init"},
+	{1, both, "jail/rpc", "the gate: the verbs, where root side and user side meet"},
+	{1, rootSide, "jail/posture", "reads the confinement of a live process from /proc, for init's own check and for tests"},
+	{1, rootSide, "jail/seccomp/install", "loads filter bytes into a thread without cgo, so that init can"},
+	{1, userSide, "orchestrator/terminal", "the user's terminal: raw mode, what an agent's output may do to it"},
+	{1, rootSide, "jail/seccomp", "policy words to filter bytes; the only package with libseccomp"},
+	{1, both, "policy", "the document; resolved by the caller and again by root"},
+
+	{2, rootSide, "jail", "blueprint to live jail: gets a cgroup descriptor and filter bytes, knows neither package"},
+	{2, userSide, "audit/view", "records as people and programs read them: filter, table, JSON lines"},
+	{2, userSide, "orchestrator/machine", "what this machine can enforce, asked without privilege and of the helper"},
+	{2, userSide, "orchestrator/plugin", "how an agent is installed and run: the user's files, never root's business"},
+
+	{3, rootSide, "jail/helper", "the root server: composes everything on its side"},
+	{3, rootSide, "jail/inside", "what runs as pid 1: executes jail's blueprint with the broker's help"},
+	{3, userSide, "orchestrator", "sessions of one user; reaches root through the gate only"},
+
+	{4, userSide, "cmd/agentos", "the command line"},
+	{4, rootSide, "cmd/agentos-helper", "wires jail/helper"},
+	{4, rootSide, "cmd/agentos-init", "wires jail's init"},
+	{4, userSide, "tests/leak", "counts what jails leave behind, from outside"},
+	{4, userSide, "tests/bench", "measures the built programs from outside"},
+}
+
+// bans: what a program must not link, and why. A ban names an import path; everything below it is banned as well.
+var bans = []struct {
+	program string
+	env     []string
+	deny    map[string]string
+}{
+	{"cmd/agentos-helper", []string{"CGO_ENABLED=1"}, map[string]string{
+		"net/http":                        "root serves one unix socket; a web server or client in it is attack surface",
+		"crypto/tls":                      "bytes from the network are parsed in netd, never by root",
+		"github.com/hashicorp/yamux":      "streams of untrusted clients end in agentosd",
+		"database/sql":                    "indexes are made by the user side from the segments",
+		"modernc.org/sqlite":              "indexes are made by the user side from the segments",
+		"github.com/spf13/cobra":          "root has four flags; a command framework brings templates and reflection for nothing",
+		module + "/orchestrator":          "the user's side",
+		"github.com/invopop/jsonschema":   "a build-time tool",
+		"text/template":                   "executes data",
+		"github.com/pb33f/ordered-map":    "only the schema generator needs it",
+		"go.yaml.in/yaml":                 "root reads TOML and JSON",
+		"golang.org/x/tools":              "a build-time tool",
+		"honnef.co/go/tools":              "a build-time tool",
+		"github.com/rogpeppe/go-internal": "a test tool",
+	}},
+	{"cmd/agentos-init", []string{"CGO_ENABLED=0"}, map[string]string{
+		"runtime/cgo":                          "syscall.AllThreadsSyscall refuses in cgo programs, and pid 1 must be static",
+		"C":                                    "as runtime/cgo",
+		"net/http":                             "pid 1 of a jail talks to the helper and to the kernel",
+		"crypto/tls":                           "pid 1 of a jail talks to the helper and to the kernel",
+		"encoding/gob":                         "the spec is JSON in a sealed memfd; one decoder is enough (encoding/json is allowed for that)",
+		"encoding/xml":                         "as encoding/gob",
+		"text/template":                        "executes data",
+		"github.com/cilium/ebpf":               "the programs are loaded by the helper; a jail has no bpf(2)",
+		"github.com/vishvananda/netlink":       "loopback is one ioctl",
+		"github.com/seccomp/libseccomp-golang": "the filter comes as bytes in a descriptor",
+		"github.com/containerd/cgroups":        "init is born in its cgroup and never sees it",
+		"github.com/spf13/cobra":               "init has no command line",
+		"github.com/BurntSushi/toml":           "init gets a resolved spec, never a document",
+		"github.com/pelletier/go-toml":         "init gets a resolved spec, never a document",
+		"github.com/klauspost/compress":        "init sends events, the helper stores them",
+		module + "/jail/rpc":                   "the gate's verbs are for the helper and its callers",
+		module + "/orchestrator":               "the user's side",
+	}},
+	{"cmd/agentos", []string{"CGO_ENABLED=0"}, map[string]string{
+		"runtime/cgo":                          "the command line is one static file",
+		"github.com/cilium/ebpf":               "only root loads programs",
+		"github.com/seccomp/libseccomp-golang": "only root builds filters",
+		"github.com/containerd/cgroups":        "only root makes cgroups",
+		"github.com/vishvananda/netlink":       "only root makes networks",
+		"database/sql":                         "start in milliseconds: indexes live in agentosd",
+		"modernc.org/sqlite":                   "start in milliseconds: indexes live in agentosd",
+		"net/http":                             "start in milliseconds, and nothing here speaks to the network",
+	}},
+}
+
+// badNames are packages that collect what nobody wanted to name.
+var badNames = []string{
+	"util", "utils", "common", "helpers", "misc", "types", "shared", "lib", "base", "core", "manager", "controller", "sandbox", "container",
+}
+
+// stdNames are standard names that a package of ours may have all the same.
+var stdNames = map[string]string{
+	"plugin": "std plugin loads .so files; no static program of ours can, so nobody reads it as that one",
+	"rpc":    "net/rpc is frozen and nothing here uses it",
+}
+
+func TestFloors(t *testing.T) {
+	for _, p := range checkFloors(own(t)) {
+		t.Error(p)
+	}
+}
+
+func TestNames(t *testing.T) {
+	var std []string
+	for _, p := range list(t, nil, "std") {
+		if !strings.Contains(p.ImportPath, "internal") && !strings.HasPrefix(p.ImportPath, "vendor/") {
+			std = append(std, path.Base(p.ImportPath))
+		}
+	}
+	for _, p := range checkNames(own(t), std) {
+		t.Error(p)
+	}
+}
+
+func TestBans(t *testing.T) {
+	exists := map[string]bool{}
+	for _, p := range own(t) {
+		exists[short(p.ImportPath)] = true
+	}
+	for _, b := range bans {
+		t.Run(path.Base(b.program), func(t *testing.T) {
+			if !exists[b.program] {
+				t.Skipf("wanted package %s, got none in this tree", b.program)
+			}
+			deps := list(t, append([]string{"GOOS=linux"}, b.env...), "-deps", "./"+b.program)
+			for _, p := range checkBans(deps, b.deny) {
+				t.Errorf("%s: %s", b.program, p)
+			}
+		})
+	}
+}
+
+// checkFloors answers one sentence for each import that does not go strictly down or that crosses from one side to the other.
+func checkFloors(all []listed) []string {
+	type place struct {
+		floor int
+		side  side
+	}
+	at := map[string]place{}
+	for _, f := range floors {
+		at[f.path] = place{f.floor, f.side}
+	}
+	var bad []string
+	for _, p := range all {
+		from, ok := at[short(p.ImportPath)]
+		if !ok {
+			bad = append(bad, fmt.Sprintf("%s has no floor: give it one in tests/layers_test.go, with why", short(p.ImportPath)))
+			continue
+		}
+		for _, i := range p.Imports {
+			if i != module && !strings.HasPrefix(i, module+"/") {
+				continue
+			}
+			to, ok := at[short(i)]
+			switch {
+			case !ok:
+				bad = append(bad, fmt.Sprintf("%s imports %s, which has no floor", short(p.ImportPath), short(i)))
+			case to.floor >= from.floor:
+				bad = append(bad, fmt.Sprintf("%s (floor %d) imports %s (floor %d): imports go strictly down; move what both need lower, or the caller higher",
+					short(p.ImportPath), from.floor, short(i), to.floor))
+			case from.side != to.side && to.side != both:
+				bad = append(bad, fmt.Sprintf("%s imports %s across the gate: root side and user side meet in jail/rpc and in packages on both sides",
+					short(p.ImportPath), short(i)))
+			}
+		}
+	}
+	return bad
+}
+
+func checkNames(all []listed, std []string) []string {
+	var bad []string
+	for _, p := range all {
+		name := path.Base(p.ImportPath)
+		if slices.Contains(badNames, name) {
+			bad = append(bad, fmt.Sprintf("%s: %q says nothing about what is inside; name the noun", short(p.ImportPath), name))
+		}
+		if p.Name != "main" && slices.Contains(std, name) && stdNames[name] == "" {
+			bad = append(bad, fmt.Sprintf("%s: callers already have a standard package %q", short(p.ImportPath), name))
+		}
+	}
+	return bad
+}
+
+// checkBans answers one sentence for each banned package among deps, with the packages of ours or nearest that brought it in.
+func checkBans(deps []listed, deny map[string]string) []string {
+	var bad []string
+	for _, p := range deps {
+		for ban, why := range deny {
+			if p.ImportPath != ban && !strings.HasPrefix(p.ImportPath, ban+"/") {
+				continue
+			}
+			var by []string
+			for _, q := range deps {
+				if slices.Contains(q.Imports, p.ImportPath) && !strings.HasPrefix(q.ImportPath, ban) {
+					by = append(by, q.ImportPath)
+				}
+			}
+			if len(by) > 0 {
+				bad = append(bad, fmt.Sprintf("links %s (by %s): %s", p.ImportPath, strings.Join(by, ", "), why))
+			}
+		}
+	}
+	sort.Strings(bad)
+	return bad
+}
+
+// The checks above are only worth something when they fail: each row breaks one rule on purpose.
+func TestLayerChecksFail(t *testing.T) {
+	pkg := func(path, name string, imports ...string) listed {
+		p := listed{ImportPath: module + "/" + path, Name: name, GoFiles: []string{"x.go"}}
+		for _, i := range imports {
+			if strings.HasPrefix(i, "!") {
+				p.Imports = append(p.Imports, i[1:])
+			} else {
+				p.Imports = append(p.Imports, module+"/"+i)
+			}
+		}
+		return p
+	}
+	rows := []struct {
+		name string
+		got  []string
+		want string
+	}{
+		{"upwards", checkFloors([]listed{pkg("policy", "policy", "jail")}), "strictly down"},
+		{"sideways", checkFloors([]listed{pkg("cgroup", "cgroup", "policy")}), "strictly down"},
+		{"across the gate", checkFloors([]listed{pkg("orchestrator", "orchestrator", "jail/seccomp")}), "across the gate"},
+		{"unknown package", checkFloors([]listed{pkg("jail/stuff", "stuff")}), "has no floor"},
+		{"import of an unknown package", checkFloors([]listed{pkg("jail", "jail", "jail/stuff")}), "has no floor"},
+		{"junk drawer", checkNames([]listed{pkg("jail/util", "util")}, nil), "name the noun"},
+		{"standard name", checkNames([]listed{pkg("jail/time", "time")}, []string{"time"}), "already have"},
+		{"banned link", checkBans([]listed{pkg("jail/helper", "helper", "!net/http"), {ImportPath: "net/http"}}, bans[0].deny), "attack surface"},
+		{"banned link below", checkBans([]listed{pkg("jail", "jail", "!github.com/cilium/ebpf/link"), {ImportPath: "github.com/cilium/ebpf/link"}}, bans[1].deny), "bpf(2)"},
+	}
+	for _, r := range rows {
+		if len(r.got) != 1 || !strings.Contains(r.got[0], r.want) {
+			t.Errorf("%s: got %q, want one sentence with %q", r.name, r.got, r.want)
+		}
+	}
+	good := []listed{pkg("jail/helper", "helper", "jail", "cgroup", "jail/rpc", "policy"), pkg("orchestrator", "orchestrator", "jail/rpc", "policy", "orchestrator/plugin")}
+	if bad := checkFloors(good); len(bad) > 0 {
+		t.Errorf("a tree that is right: %q", bad)
+	}
+}
