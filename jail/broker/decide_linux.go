@@ -47,9 +47,7 @@ func (w *worker) rule(need uint8) string {
 	}
 	for op, rule := range w.acc.Rule {
 		switch {
-		case missing&(1<<op) == 0 || rule == noRule || w.b.c.RuleText == nil:
-		case rule == someRule:
-			return "one of several rules"
+		case missing&(1<<op) == 0 || rule == noRule || rule == someRule || w.b.c.RuleText == nil: // the helper's recorder names one of several
 		default:
 			return w.b.c.RuleText(rule)
 		}

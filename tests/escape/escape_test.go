@@ -42,6 +42,9 @@ func escape(t *testing.T, uid int) {
 			saved := w.t
 			w.t = t
 			defer func() { w.t = saved }()
+			if id == "ipc-mq" && w.noQueue != nil {
+				t.Skipf("wanted a message queue of the host to reach for, got none: %v", w.noQueue)
+			}
 			for _, e := range w.try(id, need) {
 				t.Errorf("%s (%s): %s", id, what, e)
 			}

@@ -34,6 +34,7 @@ type world struct {
 
 	tcp, udp, listen, shm int
 	shmID                 int
+	noQueue               error // why the host has no message queue
 	victim                *exec.Cmd
 	victimLog             *lockedBuffer
 
@@ -208,17 +209,24 @@ func (w *world) listeners() {
 	w.t.Cleanup(func() { _, _ = unix.SysvShmCtl(w.shmID, unix.IPC_RMID, nil) })
 }
 
-// queue makes a message queue named by the token, with a canary in it.
+// queue makes a message queue named by the token, with a canary in it. The queue is as small as one may be: its bytes count on the
+// user's RLIMIT_MSGQUEUE, which some machines set low. Where the machine allows none at all, noQueue says so and only ipc-mq is skipped.
 func (w *world) queue() {
-	name, _ := unix.BytePtrFromString(w.token)
-	fd, _, errno := unix.Syscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(name)), unix.O_CREAT|unix.O_RDWR, 0o666, 0, 0, 0)
-	if errno != 0 {
-		w.t.Fatalf("mq_open: %v", errno)
-	}
 	msg := []byte(w.canary("a message queue"))
-	_, _, _ = unix.Syscall6(unix.SYS_MQ_TIMEDSEND, fd, uintptr(unsafe.Pointer(&msg[0])), uintptr(len(msg)), 0, 0, 0)
-	_ = unix.Close(int(fd))
+	_ = unix.Setrlimit(unix.RLIMIT_MSGQUEUE, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}) // refused without CAP_SYS_RESOURCE
+	name, _ := unix.BytePtrFromString(w.token)
+	attr := [8]int64{1: 1, 2: int64(len(msg))} // struct mq_attr: mq_maxmsg, mq_msgsize
+	fd, _, errno := unix.Syscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(name)), unix.O_CREAT|unix.O_RDWR, 0o666,
+		uintptr(unsafe.Pointer(&attr)), 0, 0)
+	if errno != 0 {
+		w.noQueue = fmt.Errorf("mq_open: %w", errno)
+		return
+	}
 	w.t.Cleanup(func() { _, _, _ = unix.Syscall(unix.SYS_MQ_UNLINK, uintptr(unsafe.Pointer(name)), 0, 0) })
+	defer func() { _ = unix.Close(int(fd)) }()
+	if _, _, errno = unix.Syscall6(unix.SYS_MQ_TIMEDSEND, fd, uintptr(unsafe.Pointer(&msg[0])), uintptr(len(msg)), 0, 0, 0); errno != 0 {
+		w.t.Fatalf("mq_timedsend: %v", errno)
+	}
 }
 
 // unixListener answers each connection with a canary and a descriptor of a secret.
