@@ -44,7 +44,7 @@ if [ -n "$missing" ]; then
 	echo "setup: installing$missing"
 	export DEBIAN_FRONTEND=noninteractive
 	# shellcheck disable=SC2086
-	run() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=120 "$@" </dev/null; }
+	run() { $sudo env DEBIAN_FRONTEND=noninteractive TMPDIR=/var/tmp apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=120 "$@" </dev/null; }
 	# shellcheck disable=SC2086
 	run install -y --no-install-recommends $missing >/dev/null 2>&1 || {
 		run update >/dev/null || fail "apt-get update did not work; missing:$missing"

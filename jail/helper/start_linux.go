@@ -54,6 +54,7 @@ type build struct {
 	ready   chan initAnswer
 	answer  jail.Message
 	homeDir string
+	took    []jail.Step // of startSteps
 }
 
 // startSteps make a jail, in order. Each pushes its undo. The name is what the
@@ -153,7 +154,10 @@ func (b *build) run(ctx context.Context) error {
 		if b.v.now() != starting {
 			return &rpc.Error{Code: rpc.Failed, Text: "the session was ended while it started"}
 		}
-		if err := st.do(b); err != nil {
+		began := time.Now()
+		err := st.do(b)
+		b.took = append(b.took, jail.Step{Name: st.name, Micros: time.Since(began).Microseconds()})
+		if err != nil {
 			var e *rpc.Error
 			if errors.As(err, &e) {
 				return err
@@ -487,7 +491,7 @@ func (b *build) receipt() (json.RawMessage, error) {
 		"session": v.id, "name": v.name, "agent": v.doc.Agent, "uid": v.owner.uid, "workspace": v.res.Vars.Workspace,
 		"policy": v.res.Name, "policy_sha256": v.res.Hash(), "filter_sha256": seccomp.Hash(b.filter), "kernel": kernelRelease(),
 		"tier": b.report.Tier, "landlock_abi": b.answer.ABI, "enforced": b.report.Enforced, "missing": b.report.Missing,
-		"refused": b.report.Refused, "steps": b.answer.Steps, "checks": b.answer.Checks, "build": v.s.build,
+		"refused": b.report.Refused, "build_steps": b.took, "steps": b.answer.Steps, "checks": b.answer.Checks, "build": v.s.build,
 	})
 	if err != nil {
 		return nil, err

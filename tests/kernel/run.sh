@@ -31,14 +31,22 @@ done
 work=$(mktemp -d "${TMPDIR:-/tmp}/agentos-kernel.XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
 
+# newest SERIES: prints the newest image that apt's lists know; SERIES is a pattern.
+newest() {
+	apt-cache search --names-only "^linux-image-$1\\.[0-9].*-cloud-amd64\$" | cut -d' ' -f1 | sort -V | tail -1
+}
+
 # kernel VERSION: prints the path of a vmlinuz of that series.
 kernel() {
 	mkdir -p "$cache/kernels"
 	found=$(ls "$cache/kernels"/vmlinuz-"$1".* 2>/dev/null | sort -V | tail -1)
 	if [ -z "$found" ]; then
 		series=$(echo "$1" | sed 's/\./\\./g')
-		package=$(apt-cache search --names-only "^linux-image-$series\\.[0-9].*-cloud-amd64\$" |
-			cut -d' ' -f1 | sort -V | tail -1)
+		package=$(newest "$series")
+		if [ -z "$package" ] && [ "$(id -u)" = 0 ]; then # lists older than the series; _apt wants a directory it can write
+			TMPDIR=/var/tmp apt-get -qq -o DPkg::Lock::Timeout=120 update </dev/null >&2 || say "apt-get update did not work"
+			package=$(newest "$series")
+		fi
 		[ -n "$package" ] || { say "apt knows no linux-image-$1.*-cloud-amd64"; return 1; }
 		say "download $package"
 		mkdir "$work/$1"
