@@ -20,30 +20,42 @@ type Group struct {
 	pids   int64
 }
 
-// Create makes the group name, empty, with limits. What cannot be limited is
-// returned as Missing and everything else is set; nothing is left behind on error.
+// Create makes the group name, empty and without limits, in every hierarchy
+// where one could be set, so that what is born in it is under [Group.Limit] from
+// its first moment on. Nothing is left behind on error.
 //
 // It needs root (or ownership of the hierarchies) and takes about 0.1 ms per hierarchy.
 // The group lives until [Group.Delete], also when this process ends.
 //
 // Errors: [fs.ErrExist] when the name is taken, [ErrName], [ErrNoUnified].
-func Create(l Layout, name string, lim Limits) (*Group, []Missing, error) {
+func Create(l Layout, name string) (*Group, error) {
 	if err := validName(name); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if l.Unified == "" {
-		return nil, nil, ErrNoUnified
+		return nil, ErrNoUnified
 	}
 	f, err := makeDir(top{l.Unified, l.parent()}, name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	g := &Group{name: name, v2: dir{File: f, top: top{l.Unified, l.parent()}, unified: true}, memory: lim.Memory, pids: lim.Pids}
-	missing, err := g.limit(l, lim)
-	if err != nil {
-		return nil, nil, errors.Join(err, g.Delete(0))
+	g := &Group{name: name, v2: dir{File: f, top: top{l.Unified, l.parent()}, unified: true}}
+	for _, h := range hierarchies(l) {
+		if h.unified {
+			continue
+		}
+		if _, err := g.legacyDir(l, h.mount); err != nil {
+			return nil, errors.Join(err, g.Delete(0))
+		}
 	}
-	return g, missing, nil
+	return g, nil
+}
+
+// Limit sets limits. What cannot be limited is returned as Missing and
+// everything else is set. Call it before the group has work to do.
+func (g *Group) Limit(l Layout, lim Limits) ([]Missing, error) {
+	g.memory, g.pids = lim.Memory, lim.Pids
+	return g.limit(l, lim)
 }
 
 // Open returns an existing group, for a helper that was restarted. Errors:

@@ -91,7 +91,11 @@ func create(t *testing.T, l Layout, lim Limits) (*Group, []Missing) {
 	t.Helper()
 	prune(t, l)
 	name := fmt.Sprintf("test-%d-%d", os.Getpid(), time.Now().UnixNano())
-	g, missing, err := Create(l, name, lim)
+	g, err := Create(l, name)
+	var missing []Missing
+	if err == nil {
+		missing, err = g.Limit(l, lim)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +158,7 @@ func TestLife(t *testing.T) {
 	for _, m := range missing {
 		t.Errorf("missing %+v", m)
 	}
-	if _, _, err := Create(l, g.Name(), Limits{}); !errors.Is(err, fs.ErrExist) {
+	if _, err := Create(l, g.Name()); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("same name again: %v", err)
 	}
 	cmd, _ := start(t, g, "sleep")
@@ -338,7 +342,7 @@ func TestNowhere(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
-	if _, _, err := Create(Layout{}, "x", Limits{}); !errors.Is(err, ErrNoUnified) {
+	if _, err := Create(Layout{}, "x"); !errors.Is(err, ErrNoUnified) {
 		t.Error(err)
 	}
 }
@@ -370,13 +374,22 @@ func TestTop(t *testing.T) {
 	again.Close()
 }
 
+// bounded makes a group with some of each limit.
+func bounded(l Layout, name string) (*Group, error) {
+	g, err := Create(l, name)
+	if err == nil {
+		_, err = g.Limit(l, Limits{Memory: 1 << 30, Pids: 50, CPU: 1})
+	}
+	return g, err
+}
+
 func BenchmarkCreateDelete(b *testing.B) {
 	l, err := Detect()
 	if err != nil || os.Getuid() != 0 {
 		b.Skip(err)
 	}
 	for b.Loop() {
-		g, _, err := Create(l, "bench", Limits{Memory: 1 << 30, Pids: 50, CPU: 1})
+		g, err := bounded(l, "bench")
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -391,7 +404,7 @@ func BenchmarkEnterLeave(b *testing.B) {
 	if err != nil || os.Getuid() != 0 {
 		b.Skip(err)
 	}
-	g, _, err := Create(l, "bench", Limits{Memory: 1 << 30, Pids: 50, CPU: 1})
+	g, err := bounded(l, "bench")
 	if err != nil {
 		b.Fatal(err)
 	}

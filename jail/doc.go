@@ -1,14 +1,16 @@
 // Package jail holds the blueprint of a jail and the helper's hands for making
-// one: [Spec] (what init will do, pure data), [Compile] (policy's view to mount
-// plan, pure), and on Linux [Start] (clone init into its namespaces and cgroup)
-// and the private id ranges and idmapped mounts that it needs.
+// one: [Plan] (a tree that jails share, and the [Spec] of what one init does, pure
+// data), [Compile] (policy's view to plan, pure), and on Linux [Start] (clone init
+// into its namespaces and cgroup), [Trees] (the shared trees), and the private id
+// ranges and idmapped mounts that they need.
 //
 // What runs inside, as pid 1, is package jail/inside. The two talk over two
 // sockets that init inherits:
 //
 //	helper                                   init (pid 1 of the jail)
-//	clone3 into cgroup, all namespaces  -->
-//	Go, when limits and rules hold      -->  steps of jail/inside, in order
+//	clone3 into cgroup, all namespaces  -->  what no policy decides; then it waits
+//	Build {} + [spec, filter, rules, tree, mounts ...], when limits and rules
+//	hold                                -->  steps of jail/inside, in order
 //	                                    <--  Ready {steps, check} | Failed {step, text}
 //	Run {proc, terminal} + [in out err] -->  forks the agent from the launch thread
 //	                                    <--  Running {proc, pid} + [pty master] | Failed
@@ -17,9 +19,14 @@
 //	(events socket)                     <--  batches of audit/event in binary form
 //	close                               -->  init ends; the kernel ends the rest
 //
-// Promises: a [Spec] is deterministic (golden-tested without root); init never
+// An init may wait for Build for a while, so that most of a start is done before
+// it is asked for. Until then it is nobody's: it holds no file of anyone, and its
+// group, ids and namespaces have had no other process.
+//
+// Promises: a [Plan] is deterministic (golden-tested without root); init never
 // resolves a path that the user chose, it only moves mounts that were made from
-// descriptors; everything the helper makes is undone by [Jail.Close], also after
+// descriptors; a shared tree is read-only for every jail and belongs to the host's
+// user namespace, so that no jail can change a part of it; everything the helper makes is undone by [Jail.Close], also after
 // a partial start. Nothing here parses policy or decides anything.
 //
 // Ids: every jail has 65536 host ids of its own ([Range]), so that per-uid kernel

@@ -90,17 +90,18 @@ func makeJail(t *testing.T, workspace string) *hand {
 		in.Given = append(in.Given, g)
 	}
 	add(workspace, jail.Attach{IDMap: owner})
-	in.Given = append(in.Given, jail.Given{Path: workspace, Dir: true, Exec: true})
+	in.Given = append(in.Given, jail.Given{Path: workspace, Dir: true, Exec: true, Own: true})
 	home := t.TempDir()
 	if err := os.Chown(home, int(base)+1000, int(base)+1000); err != nil {
 		t.Fatal(err)
 	}
 	add(home, jail.Attach{})
 	files["/home/agent"] = files[home]
-	spec, targets, err := jail.Compile(in)
+	plan, err := jail.Compile(in)
 	if err != nil {
 		t.Fatal(err)
 	}
+	spec := plan.Spec
 	spec.Process = jail.Process{Argv: []string{"/bin/sh", "-c", "id; ls -la " + workspace + "; echo hi > " + workspace + "/made; cat /proc/self/status | grep -E 'Cap|NoNew|Secc'; ls / /dev /proc | head -80; cat /etc/passwd; exit 7"}, Env: []string{"PATH=/usr/bin:/bin"}, Cwd: workspace}
 	prog, err := seccomp.Build(seccomp.Spec{})
 	if err != nil {
@@ -114,15 +115,29 @@ func makeJail(t *testing.T, workspace string) *hand {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts := jail.Parts{Spec: spec, Init: initFD, Base: base, Cgroup: -1, Filter: filter, Rules: rules}
-	for _, g := range targets {
-		parts.Mounts = append(parts.Mounts, files[g])
+	of := func(list []jail.Mount) (out []*os.File) {
+		for _, target := range jail.Binds(list) {
+			out = append(out, files[target])
+		}
+		return out
 	}
-	j, err := jail.Start(parts)
+	trees, err := jail.NewTrees()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { trees.Close() })
+	tree, err := trees.Clone("test", plan.Tree, base, 1000, func() ([]*os.File, error) { return of(plan.Tree), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := jail.Start(jail.Birth{Init: initFD, Base: base, Cgroup: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { j.Close() })
+	if err := j.Build(jail.Parts{Spec: spec, Filter: filter, Rules: rules, Tree: tree, Mounts: of(spec.Mounts)}); err != nil {
+		t.Fatal(err)
+	}
 	return &hand{j, t}
 }
 
@@ -132,9 +147,6 @@ func TestInitRunsAProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := makeJail(t, ws)
-	if err := j.Control.Send(jail.Message{Op: jail.OpGo}); err != nil {
-		t.Fatal(err)
-	}
 	var m jail.Message
 	if _, err := j.Control.Receive(&m); err != nil {
 		t.Fatalf("%v: init said %s", err, j.Said())

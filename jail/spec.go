@@ -8,15 +8,42 @@ import (
 	"strings"
 )
 
-// Descriptors that init inherits, by number. Mounts follow from FDMounts on.
+// Descriptors that init inherits, by number. Everything else comes with the
+// message that tells it what to build.
 const (
 	FDControl = 3 // SOCK_SEQPACKET to the helper, jail/packet
 	FDEvents  = 4 // SOCK_SEQPACKET, binary batches of events, init to helper
-	FDSpec    = 5 // sealed memfd: the Spec as JSON
-	FDFilter  = 6 // sealed memfd: array of struct sock_filter
-	FDRules   = 7 // sealed memfd: the automaton, policy/glob
-	FDMounts  = 8 // detached mounts, in the order of Spec.Mounts of kind Bind
 )
+
+// Descriptors of the first [OpBuild], by index. Mounts follow from PartMounts
+// on, in further messages when one does not hold them.
+const (
+	PartSpec   = iota // sealed memfd: the Spec as JSON
+	PartFilter        // sealed memfd: array of struct sock_filter
+	PartRules         // sealed memfd: the automaton, policy/glob
+	PartTree          // detached mount tree: what the jail shares with others
+	PartMounts        // detached mounts, in the order of Spec.Mounts of kind Bind
+)
+
+// Plan is a compiled jail: Tree is read-only and the same for every jail with
+// the same view, so that it is made once ([Trees]); Spec is what init puts on
+// top of it.
+type Plan struct {
+	Tree []Mount
+	Spec Spec
+}
+
+// Binds returns the targets of the Bind entries of list, in order: the order of
+// the descriptors that go with it.
+func Binds(list []Mount) []string {
+	var out []string
+	for _, m := range list {
+		if m.Kind == Bind {
+			out = append(out, m.Target)
+		}
+	}
+	return out
+}
 
 // Spec is the blueprint of one jail. It holds no kernel state.
 type Spec struct {
@@ -26,11 +53,9 @@ type Spec struct {
 	UID, GID  int      // of the agent, inside
 	Home      string   // absolute path inside
 	Mounts    []Mount  // parents before children
-	Masks     []string // paths below /proc that are covered
 	Allow     []Allow  // Landlock rules
 	OpenFiles uint64   // RLIMIT_NOFILE; 0 = leave
 	Process   Process  // the agent
-	Rules     []string // text of rule i, for events
 	Audit     string   // "all", "changes" or "denied"
 	Broker    bool     // files are decided by the broker (tiers C and D)
 	Private   []string // trees that exist only in this jail
@@ -53,7 +78,8 @@ const (
 	Dir     MountKind = "dir"     // a plain directory of the root
 	File    MountKind = "file"    // a small read-only file with Data as content
 	Symlink MountKind = "symlink" // Data is the target
-	Bind    MountKind = "bind"    // the next inherited detached mount
+	Bind    MountKind = "bind"    // the next detached mount of those that come with the plan
+	Point   MountKind = "point"   // a place for something that init mounts there
 	Tmpfs   MountKind = "tmpfs"
 	Proc    MountKind = "proc"
 	Devpts  MountKind = "devpts"
@@ -61,32 +87,34 @@ const (
 
 // Mount is one entry of the mount plan.
 type Mount struct {
-	Kind     MountKind
-	Target   string // absolute, clean
-	IsDir    bool   // Bind: what the descriptor is
-	ReadOnly bool   // Bind: for the reader of the plan; the helper has set it
-	Data     string // File: content; Symlink: target
-	Size     uint64 // Tmpfs: bytes
-	Mode     uint32 // Dir, Tmpfs: permission bits
-	Agent    bool   // Dir, Tmpfs: owned by the agent
+	Kind     MountKind `json:",omitempty"`
+	Target   string    `json:",omitempty"` // absolute, clean
+	Own      bool      `json:"-"`          // not shared with other jails
+	IsDir    bool      `json:",omitempty"` // Bind, Point: what it is
+	ReadOnly bool      `json:",omitempty"` // Bind: for the reader of the plan; the helper has set it
+	Data     string    `json:",omitempty"` // File: content; Symlink: target
+	Size     uint64    `json:",omitempty"` // Tmpfs: bytes
+	Mode     uint32    `json:",omitempty"` // Dir, Tmpfs: permission bits
+	Agent    bool      `json:",omitempty"` // Dir: owned by the agent
 }
 
 // Allow is one Landlock rule.
 type Allow struct {
-	Path  string
-	Write bool
-	Exec  bool
-	File  bool // the path is not a directory
-	List  bool // only directories may be listed, nothing opened
+	Path  string `json:",omitempty"`
+	Write bool   `json:",omitempty"`
+	Exec  bool   `json:",omitempty"`
+	File  bool   `json:",omitempty"` // the path is not a directory
+	List  bool   `json:",omitempty"` // only directories may be listed, nothing opened
 }
 
 // Canaries are acts that must fail in a sound jail.
 type Canaries struct {
-	Child       bool   // try them in a child: the kernel's rules trust init itself
-	Userns      bool   // the policy permits user namespaces: not tried
-	DeniedRead  string // a path a deny rule covers, "" if the policy has none
-	DeniedWrite string // a path outside every write rule
-	Connect     string // an address that no rule allows, host:port
+	Known       bool   `json:",omitempty"` // this policy was checked on this kernel before: only what costs no broker is tried
+	Child       bool   `json:",omitempty"` // try them in a child: the kernel's rules trust init itself
+	Userns      bool   `json:",omitempty"` // the policy permits user namespaces: not tried
+	DeniedRead  string `json:",omitempty"` // a path a deny rule covers, "" if the policy has none
+	DeniedWrite string `json:",omitempty"` // a path outside every write rule
+	Connect     string `json:",omitempty"` // an address that no rule allows, host:port
 }
 
 // Given is a host object that a user opened for the jail.
@@ -96,12 +124,13 @@ type Given struct {
 	Link     string // target when the object is a symlink, else ""
 	ReadOnly bool
 	Exec     bool
+	Own      bool // of this jail alone: the caller's, not the system's
 }
 
 // Input is what Compile needs to know.
 type Input struct {
 	Session   string
-	Name      string
+	Name      string // the host name is made from it
 	Build     string
 	UID, GID  int
 	User      string // login name inside
@@ -110,9 +139,9 @@ type Input struct {
 	Private   []string
 	Tmp       uint64 // bytes for /tmp, /var/tmp and /dev/shm each; 0 = DefaultTmp
 	OpenFiles uint64
-	Devices   []string // present devices below /dev, each with a descriptor after Given
-	System    []Given  // further read-only binds made by the helper (below /sys)
-	HomeBind  bool     // a descriptor for the home layer follows last
+	Devices   []string // present devices below /dev, each with a descriptor
+	System    []Given  // further binds made by the helper
+	HomeBind  bool     // there is a descriptor for the home layer
 }
 
 // DefaultTmp bounds a private tmpfs for which the policy names no size.
@@ -121,9 +150,9 @@ const DefaultTmp = 1 << 30
 // ErrPlan is returned for inputs no mount plan can be made of.
 var ErrPlan = errors.New("mount plan")
 
-// procMasks are the files and directories of a fresh procfs that tell about the
+// ProcMasks are the files and directories of a fresh procfs that tell about the
 // host or that only root of the host needs. A missing one is not an error.
-var procMasks = []string{
+var ProcMasks = []string{
 	"/proc/acpi", "/proc/asound", "/proc/buddyinfo", "/proc/bus", "/proc/cmdline", "/proc/config.gz", "/proc/diskstats",
 	"/proc/dma", "/proc/driver", "/proc/execdomains", "/proc/fs", "/proc/interrupts", "/proc/iomem", "/proc/ioports",
 	"/proc/irq", "/proc/kallsyms", "/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg", "/proc/kpagecgroup",
@@ -139,64 +168,88 @@ const CanaryPath = "/run/.agentos-canary"
 // Devices are the character devices a jail has, if the host has them.
 var Devices = []string{"full", "null", "random", "tty", "urandom", "zero"}
 
-// Compile makes the mount plan and the Landlock rules of a jail. The order of
-// the descriptors that the helper must pass is the order of the Bind entries in
-// the result; Order maps each to its source. It is pure.
+// Compile makes the mount plan and the Landlock rules of a jail. [Binds] says
+// which descriptors go with the two lists of the plan. It is pure.
 //
 // Errors: [ErrPlan] for paths that are not absolute and clean, or given twice.
-func Compile(in Input) (Spec, []string, error) {
+func Compile(in Input) (Plan, error) {
 	s := Spec{
 		Build: in.Build, Session: in.Session, Hostname: hostname(in.Name), UID: in.UID, GID: in.GID,
-		Home: in.Home, Masks: procMasks, OpenFiles: in.OpenFiles, Private: in.Private,
+		Home: in.Home, OpenFiles: in.OpenFiles, Private: in.Private,
 	}
 	tmp := in.Tmp
 	if tmp == 0 {
 		tmp = DefaultTmp
 	}
-	s.Mounts = append(s.Mounts,
-		Mount{Kind: Proc, Target: "/proc"},
-		Mount{Kind: Tmpfs, Target: "/dev", Size: 1 << 20, Mode: 0o755},
-		Mount{Kind: Devpts, Target: "/dev/pts"},
-		Mount{Kind: Tmpfs, Target: "/dev/shm", Size: tmp, Mode: 0o1777},
-		Mount{Kind: Symlink, Target: "/dev/ptmx", Data: "pts/ptmx"},
-		Mount{Kind: Symlink, Target: "/dev/fd", Data: "/proc/self/fd"},
-		Mount{Kind: Symlink, Target: "/dev/stdin", Data: "/proc/self/fd/0"},
-		Mount{Kind: Symlink, Target: "/dev/stdout", Data: "/proc/self/fd/1"},
-		Mount{Kind: Symlink, Target: "/dev/stderr", Data: "/proc/self/fd/2"},
-		Mount{Kind: Tmpfs, Target: "/tmp", Size: tmp, Mode: 0o1777},
-		Mount{Kind: Tmpfs, Target: "/var/tmp", Size: tmp, Mode: 0o1777},
-		Mount{Kind: Tmpfs, Target: "/run", Size: 16 << 20, Mode: 0o755},
-		Mount{Kind: Dir, Target: fmt.Sprintf("/run/user/%d", in.UID), Mode: 0o700, Agent: true},
-	)
-	s.Mounts = append(s.Mounts, identity(in)...)
+	all := []Mount{
+		{Kind: Proc, Target: "/proc", Own: true},
+		{Kind: Dir, Target: "/dev", Mode: 0o755},
+		{Kind: Devpts, Target: "/dev/pts", Own: true},
+		{Kind: Tmpfs, Target: "/dev/shm", Size: tmp, Mode: 0o1777, Own: true},
+		{Kind: Symlink, Target: "/dev/ptmx", Data: "pts/ptmx"},
+		{Kind: Symlink, Target: "/dev/fd", Data: "/proc/self/fd"},
+		{Kind: Symlink, Target: "/dev/stdin", Data: "/proc/self/fd/0"},
+		{Kind: Symlink, Target: "/dev/stdout", Data: "/proc/self/fd/1"},
+		{Kind: Symlink, Target: "/dev/stderr", Data: "/proc/self/fd/2"},
+		{Kind: Tmpfs, Target: "/tmp", Size: tmp, Mode: 0o1777, Own: true},
+		{Kind: Tmpfs, Target: "/var/tmp", Size: tmp, Mode: 0o1777, Own: true},
+		{Kind: Tmpfs, Target: "/run", Size: 16 << 20, Mode: 0o755, Own: true},
+		{Kind: Dir, Target: fmt.Sprintf("/run/user/%d", in.UID), Mode: 0o700, Agent: true, Own: true},
+	}
+	all = append(all, identity(in)...)
 	if in.HomeBind {
-		s.Mounts = append(s.Mounts, Mount{Kind: Bind, Target: in.Home, IsDir: true})
+		all = append(all, Mount{Kind: Bind, Target: in.Home, IsDir: true, Own: true})
 	}
 	for _, d := range in.Devices {
-		s.Mounts = append(s.Mounts, Mount{Kind: Bind, Target: "/dev/" + d})
+		all = append(all, Mount{Kind: Bind, Target: "/dev/" + d})
 	}
 	for _, g := range slices.Concat(in.System, in.Given) {
 		if !path.IsAbs(g.Path) || path.Clean(g.Path) != g.Path || g.Path == "/" || strings.ContainsRune(g.Path, 0) {
-			return Spec{}, nil, fmt.Errorf("%w: %q is not an absolute clean path below /", ErrPlan, g.Path)
+			return Plan{}, fmt.Errorf("%w: %q is not an absolute clean path below /", ErrPlan, g.Path)
 		}
-		m := Mount{Kind: Bind, Target: g.Path, IsDir: g.Dir, ReadOnly: g.ReadOnly}
+		m := Mount{Kind: Bind, Target: g.Path, IsDir: g.Dir, ReadOnly: g.ReadOnly, Own: g.Own}
 		if g.Link != "" {
-			m = Mount{Kind: Symlink, Target: g.Path, Data: g.Link}
+			m = Mount{Kind: Symlink, Target: g.Path, Data: g.Link, Own: g.Own}
 		}
-		s.Mounts = append(s.Mounts, m)
+		all = append(all, m)
 	}
-	var err error
-	if s.Mounts, err = order(s.Mounts); err != nil {
-		return Spec{}, nil, err
+	all, err := order(all)
+	if err != nil {
+		return Plan{}, err
 	}
-	s.Allow = allow(in, s.Mounts)
-	var sources []string
-	for _, m := range s.Mounts {
-		if m.Kind == Bind {
-			sources = append(sources, m.Target)
+	s.Allow = allow(in, all)
+	var tree []Mount
+	tree, s.Mounts = split(all)
+	return Plan{Tree: tree, Spec: s}, nil
+}
+
+// split parts an ordered plan into what jails share and what one has of its own.
+// What lies below something of its own is its own; the shared tree, which is
+// read-only, has a place for each.
+func split(all []Mount) (tree, own []Mount) {
+	var tops []string
+	for _, m := range all {
+		if slices.ContainsFunc(tops, func(t string) bool { return strings.HasPrefix(m.Target, t+"/") }) {
+			own = append(own, m)
+			continue
 		}
+		if !m.Own {
+			tree = append(tree, m)
+			continue
+		}
+		switch m.Kind {
+		case Symlink: // nothing can be mounted there
+			tree = append(tree, m)
+			continue
+		case Dir:
+			tree = append(tree, Mount{Kind: Dir, Target: m.Target, Mode: m.Mode, Agent: m.Agent})
+			continue
+		}
+		tops = append(tops, m.Target)
+		tree = append(tree, Mount{Kind: Point, Target: m.Target, IsDir: m.IsDir || m.Kind != Bind})
+		own = append(own, m)
 	}
-	return s, sources, nil
+	return tree, own
 }
 
 // order sorts by path, parents first, drops synthesised entries that a given
@@ -242,9 +295,10 @@ func identity(in Input) []Mount {
 }
 
 // allow derives the Landlock rules: what is mounted writable may be written,
-// everything may be read; what an entry may execute its Given says.
+// everything may be read; what an entry may execute its Given says. Rules of
+// one jail add up, so what a rule above gives already needs none of its own.
 func allow(in Input, mounts []Mount) []Allow {
-	out := []Allow{
+	all := []Allow{
 		{Path: "/", List: true}, // what is mounted may be seen
 		{Path: "/proc", Write: true},
 		{Path: "/dev", Write: true},
@@ -254,14 +308,22 @@ func allow(in Input, mounts []Mount) []Allow {
 		{Path: "/var/tmp", Write: true, Exec: true},
 	}
 	if in.HomeBind {
-		out = append(out, Allow{Path: in.Home, Write: true, Exec: true})
+		all = append(all, Allow{Path: in.Home, Write: true, Exec: true})
 	}
 	for _, g := range slices.Concat(in.System, in.Given) {
 		if g.Link == "" && !replaced(g.Path, mounts) {
-			out = append(out, Allow{Path: g.Path, Write: !g.ReadOnly, Exec: g.Exec, File: !g.Dir})
+			all = append(all, Allow{Path: g.Path, Write: !g.ReadOnly, Exec: g.Exec, File: !g.Dir})
 		}
 	}
-	return out
+	return slices.DeleteFunc(slices.Clone(all), func(a Allow) bool {
+		return slices.ContainsFunc(all, func(above Allow) bool { return above.gives(a) })
+	})
+}
+
+// gives reports whether a, which is about a directory above b's path, has all
+// of b's rights.
+func (a Allow) gives(b Allow) bool {
+	return !a.List && !a.File && strings.HasPrefix(b.Path, a.Path+"/") && (a.Write || !b.Write) && (a.Exec || !b.Exec)
 }
 
 func replaced(target string, mounts []Mount) bool {

@@ -6,6 +6,8 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/agentos/agentos/audit/event"
@@ -24,18 +26,20 @@ func input() jail.Input {
 			{Path: "/bin", Link: "usr/bin"},
 			{Path: "/etc/passwd", ReadOnly: true},
 			{Path: "/etc/ssl", Dir: true, ReadOnly: true},
-			{Path: "/home/dev/src/app", Dir: true, Exec: true},
+			{Path: "/home/dev/src/app", Dir: true, Exec: true, Own: true},
+			{Path: "/srv/data", Dir: true, Own: true},
+			{Path: "/srv/data/tools", Dir: true, ReadOnly: true, Exec: true},
+			{Path: "/usr/src/app/.cache", Dir: true, Own: true},
 		},
 	}
 }
 
 func TestCompileGolden(t *testing.T) {
-	spec, sources, err := jail.Compile(input())
+	plan, err := jail.Compile(input())
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec.Masks = nil
-	got, err := json.MarshalIndent(map[string]any{"spec": spec, "sources": sources}, "", "  ")
+	got, err := json.MarshalIndent(plan, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,13 +59,64 @@ func TestCompileGolden(t *testing.T) {
 }
 
 func TestCompileKeepsOurIdentityFiles(t *testing.T) {
-	spec, _, err := jail.Compile(input())
+	plan, err := jail.Compile(input())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range spec.Mounts {
+	for _, m := range slices.Concat(plan.Tree, plan.Spec.Mounts) {
 		if m.Target == "/etc/passwd" && m.Kind != jail.File {
 			t.Errorf("the host's /etc/passwd is mounted: %+v", m)
+		}
+	}
+}
+
+// Nothing that belongs to one jail may be in the tree that jails share, and
+// everything of its own has a place there or below something else of its own.
+func TestCompileKeepsWhatIsOwnOutOfTheSharedTree(t *testing.T) {
+	plan, err := jail.Compile(input())
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := map[string]bool{}
+	for _, m := range plan.Tree {
+		if m.Own {
+			t.Errorf("shared: %+v", m)
+		}
+		if strings.HasPrefix(m.Target, "/srv/data/") || strings.HasPrefix(m.Target, "/home/dev/") {
+			t.Errorf("shared below something of the jail's own: %+v", m)
+		}
+		places[m.Target] = m.Kind == jail.Point
+	}
+	var tops []string
+	for _, m := range plan.Spec.Mounts {
+		below := slices.ContainsFunc(tops, func(top string) bool { return strings.HasPrefix(m.Target, top+"/") })
+		if !below && !places[m.Target] {
+			t.Errorf("no place for %s", m.Target)
+		}
+		tops = append(tops, m.Target)
+	}
+}
+
+// A rule that a rule above gives already changes nothing; every other stays.
+func TestCompileDropsLandlockRulesThatAreGiven(t *testing.T) {
+	plan, err := jail.Compile(input())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, a := range plan.Spec.Allow {
+		got[a.Path] = true
+	}
+	for path, want := range map[string]bool{
+		"/etc/ssl":            false, // "/etc" is readable
+		"/usr":                true,
+		"/srv/data":           true,
+		"/srv/data/tools":     true,  // what is above gives no execute
+		"/usr/src/app/.cache": true,  // what is above gives no write
+		"/home/dev/src/app":   false, // the home layer gives as much
+	} {
+		if got[path] != want {
+			t.Errorf("rule for %s: %t, want %t", path, got[path], want)
 		}
 	}
 }
@@ -70,13 +125,13 @@ func TestCompileRefuses(t *testing.T) {
 	for _, p := range []string{"relative", "/", "/a/../b", "/a/", "/a\x00b", ""} {
 		in := input()
 		in.Given = append(in.Given, jail.Given{Path: p})
-		if _, _, err := jail.Compile(in); !errors.Is(err, jail.ErrPlan) {
+		if _, err := jail.Compile(in); !errors.Is(err, jail.ErrPlan) {
 			t.Errorf("path %q: %v", p, err)
 		}
 	}
 	in := input()
 	in.Given = append(in.Given, jail.Given{Path: "/proc", Dir: true})
-	if _, _, err := jail.Compile(in); !errors.Is(err, jail.ErrPlan) {
+	if _, err := jail.Compile(in); !errors.Is(err, jail.ErrPlan) {
 		t.Errorf("a bind over the jail's own /proc: %v", err)
 	}
 }

@@ -21,18 +21,23 @@ import (
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
 
-// Parts are what Start makes a jail of. All descriptors stay the caller's.
-type Parts struct {
-	Spec   Spec
+// Birth is what Start clones an init from. All descriptors stay the caller's.
+type Birth struct {
 	Init   *os.File // executable memfd of agentos-init
 	Base   uint32   // first host id of the range
 	Cgroup int      // descriptor of the v2 group, -1 for none
 	// Enter puts the calling thread where what it clones must be born (cgroup v1)
 	// and returns the way back; nil for nowhere.
-	Enter  func() (leave func() error, err error)
+	Enter func() (leave func() error, err error)
+}
+
+// Parts are what [Jail.Build] makes a jail of. All descriptors stay the caller's.
+type Parts struct {
+	Spec   Spec
 	Filter *os.File   // sealed memfd: seccomp program
 	Rules  *os.File   // sealed memfd: automaton
-	Mounts []*os.File // detached mounts in the order of the Bind entries
+	Tree   *os.File   // of [Trees.Clone]
+	Mounts []*os.File // detached mounts in the order of the Bind entries of Spec.Mounts
 }
 
 // Jail is a live init and the sockets to it.
@@ -50,19 +55,10 @@ type Jail struct {
 }
 
 // Start clones init into new namespaces and the cgroup. It returns as soon as
-// init runs; the first message on Control says whether the steps succeeded.
+// init runs: init prepares what no policy decides, then waits for [Jail.Build].
 //
 // Preconditions: root; Cgroup is on the unified hierarchy.
-func Start(p Parts) (_ *Jail, err error) {
-	doc, err := json.Marshal(p.Spec)
-	if err != nil {
-		return nil, fmt.Errorf("encode spec: %w", err)
-	}
-	spec, err := Memfd("agentos-spec", doc, false)
-	if err != nil {
-		return nil, err
-	}
-	defer spec.Close()
+func Start(p Birth) (_ *Jail, err error) {
 	control, controlInit, err := packet.Pair()
 	if err != nil {
 		return nil, err
@@ -88,10 +84,7 @@ func Start(p Parts) (_ *Jail, err error) {
 	defer null.Close()
 
 	j := &Jail{Control: control, Events: events, Ended: make(chan struct{}), pidfd: -1, stderr: stderr}
-	files := []uintptr{null.Fd(), null.Fd(), stderrInit.Fd(), controlInit.Fd(), eventsInit.Fd(), spec.Fd(), p.Filter.Fd(), p.Rules.Fd()}
-	for _, m := range p.Mounts {
-		files = append(files, m.Fd())
-	}
+	files := []uintptr{null.Fd(), null.Fd(), stderrInit.Fd(), controlInit.Fd(), eventsInit.Fd()}
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(p.Base), Size: rangeSize}}
 	sys := &syscall.SysProcAttr{
 		Setsid: true, Cloneflags: namespaces, PidFD: &j.pidfd,
@@ -118,6 +111,30 @@ func Start(p Parts) (_ *Jail, err error) {
 	go j.reap()    // ends when init does; Close waits for it
 	go j.collect() // ends with reap: the pipe's other end goes with init
 	return j, nil
+}
+
+// Build tells init what to build. The next message on Control says whether it
+// could.
+func (j *Jail) Build(p Parts) error {
+	doc, err := json.Marshal(p.Spec)
+	if err != nil {
+		return fmt.Errorf("encode spec: %w", err)
+	}
+	spec, err := Memfd("agentos-spec", doc, false)
+	if err != nil {
+		return err
+	}
+	defer spec.Close()
+	fds := []int{PartSpec: int(spec.Fd()), PartFilter: int(p.Filter.Fd()), PartRules: int(p.Rules.Fd()), PartTree: int(p.Tree.Fd())}
+	for _, m := range p.Mounts {
+		fds = append(fds, int(m.Fd()))
+	}
+	for part := range slices.Chunk(fds, packet.MaxFDs) {
+		if err := j.Control.Send(Message{Op: OpBuild}, part...); err != nil {
+			return fmt.Errorf("tell init: %w", err)
+		}
+	}
+	return nil
 }
 
 // clone forks init on a thread that has entered the groups of its birth. A

@@ -2,7 +2,7 @@ package jail
 
 // Messages between helper and init, one const block. The drawing is in doc.go.
 const (
-	OpGo      = "go"      // helper: limits and rules hold for you, begin
+	OpBuild   = "build"   // helper: this is your Spec, its parts come along; again for more parts
 	OpReady   = "ready"   // init: jail is built and checked
 	OpFailed  = "failed"  // init: a step or a request failed
 	OpRun     = "run"     // helper: start a process

@@ -198,6 +198,38 @@ func (h *Hook) Start(id uint32, init int) error {
 	})
 }
 
+// Assign is [Hook.Start] for a jail in setup that gets its own rules only now: Rules,
+// Audit, Enforce, Strict, Opens and RuleText of spec replace what it was added with.
+// Nothing but init may run in it yet.
+func (h *Hook) Assign(id uint32, init int, spec Jail) error {
+	err := h.change(id, func(j *jail) error {
+		if j.state.Flags&flagSetup == 0 {
+			return errors.New("its setup is over")
+		}
+		var err error
+		if len(spec.Rules) > 0 && len(spec.Rules) <= rulesSmall {
+			err = writeTable(j.slot.rules, spec.Rules) // in place: nobody is judged by it
+		} else {
+			err = h.putRules(j.slot.index, spec.Rules)
+		}
+		if err != nil {
+			return err
+		}
+		spec.Setup = false
+		j.state.Flags = h.flags(spec)
+		j.state.Init = uint32(init)
+		j.state.Gen++
+		j.dec.ruleText = spec.RuleText
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.followOpens()
+}
+
 func (h *Hook) change(id uint32, f func(*jail) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 )
 
 // Create begins the log of a new session in dir, which must be empty of
-// segments and private to its owner (see [MakeDir]). It signs a first head,
-// syncs, and starts the writer's goroutine; dir stays the caller's.
+// segments and private to its owner (see [MakeDir]). It signs a first head and
+// starts the writer's goroutine, which syncs it first of all; dir stays the caller's.
 // Errors: fs.ErrExist when there is a log, [ErrBusy] when it is being written.
 func Create(dir *os.File, k Key, h Header, o Options) (*Writer, error) {
 	s, err := openStore(dir)

@@ -115,8 +115,8 @@ func start(out *output, o Options) *Writer {
 		room: make(chan struct{}), kick: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	w.state.Seq, w.state.Head = out.seq, out.last
-	f := &flusher{Writer: w, out: out, lastHead: time.Now()}
-	go f.run() // ends, and closes done, after Close or Abandon
+	f := &flusher{Writer: w, out: out, lastHead: time.Now(), dirty: true} // what made it ready is not synced
+	go f.run()                                                            // ends, and closes done, after Close or Abandon
 	return w
 }
 
@@ -135,10 +135,7 @@ func create(s store, k Key, h Header, o Options) (*Writer, error) {
 	}
 	h.Format, h.Version, h.Segment, h.Key = formatName, Version, 1, k.ID()
 	out := &output{store: s, key: k, head: h, wall: o.wall, boot: o.boot, tell: o.OnHead, zstd: z, need: needFile}
-	if err = out.ready(); err == nil {
-		err = out.syncAll()
-	}
-	if err != nil {
+	if err = out.ready(); err != nil {
 		return nil, errors.Join(fmt.Errorf("create audit log of %s: %w", h.Session, err), out.close())
 	}
 	return start(out, o), nil

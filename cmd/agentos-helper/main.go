@@ -58,6 +58,7 @@ func run() int {
 	fs.StringVar(&o.Init, "init", "", "`path` of agentos-init (default: beside this program)")
 	fs.StringVar(&o.Group, "group", "agentos", "`name` of the cgroup above all jails; helpers of different groups do not meet")
 	fs.DurationVar(&o.Wait, "wait", 2*time.Second, "how `long` to wait for another helper to end")
+	fs.DurationVar(&o.Spare, "spare", time.Minute, "how `long` a jail that was made ahead waits to be used; 0: none is made ahead")
 	fs.StringVar(&o.log, "log", "warn", "`level` of messages: debug, info, warn or error")
 	if err := fs.Parse(os.Args[1:]); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -98,6 +99,7 @@ func (o *options) serve() error {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
 	if o.embedded {
+		o.Spare = 0                             // nobody comes after this one
 		signal.Ignore(unix.SIGINT, unix.SIGHUP) // the terminal's keys are for the agent
 	}
 	s, err := helper.Open(o.Options)

@@ -38,15 +38,17 @@ func (c *conversation) create(f *os.File) (any, []*os.File, error) {
 	if err != nil {
 		return nil, nil, &rpc.Error{Code: rpc.Refused, Text: err.Error()}
 	}
-	id, err := newID()
+	sp, err := c.s.takeSpare()
 	if err != nil {
 		return nil, nil, err
 	}
 	v := &session{
-		s: c.s, id: id, owner: c.peer, doc: doc, res: res, made: time.Now(),
+		s: c.s, id: sp.id, number: sp.number, spare: sp, policy: c.s.policies.get(res), owner: c.peer, doc: doc, res: res, made: time.Now(),
 		procs: map[int]*proc{}, pending: map[uint64]chan initAnswer{}, wake: make(chan struct{}), done: make(chan struct{}),
 	}
+	v.push(func() error { sp.abandon(c.s); return nil }) // unless start claims it
 	if err := c.s.enter(v); err != nil {
+		v.close()
 		return nil, nil, err
 	}
 	c.mu.Lock()
@@ -146,13 +148,6 @@ func (s *Server) enter(v *session) error {
 	if names[v.name] {
 		return &rpc.Error{Code: rpc.Busy, Text: fmt.Sprintf("a session named %q is running", v.name), Hint: "choose another --name"}
 	}
-	for {
-		s.number++
-		if s.number != 0 && s.byNumber[s.number] == nil {
-			break
-		}
-	}
-	v.number = s.number
 	s.sessions[v.id] = v
 	s.byNumber[v.number] = v
 	return nil
@@ -178,10 +173,6 @@ func (c *conversation) give(m rpc.GiveItems, fds []*os.File) (any, []*os.File, e
 	if len(m.Paths) != len(fds) {
 		return nil, nil, invalid("%d paths for %d descriptors", len(m.Paths), len(fds))
 	}
-	view := map[string]bool{}
-	for _, e := range v.res.View() {
-		view[e.Path] = true
-	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.given)+len(fds) > maxGiven {
@@ -189,7 +180,7 @@ func (c *conversation) give(m rpc.GiveItems, fds []*os.File) (any, []*os.File, e
 	}
 	for i, f := range fds {
 		p := m.Paths[i]
-		if !view[p] {
+		if _, shown := v.policy.view[p]; !shown {
 			return nil, nil, &rpc.Error{Code: rpc.Refused, Text: fmt.Sprintf("%s is not in the policy's view", p)}
 		}
 		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))

@@ -2,12 +2,17 @@ package helper
 
 import (
 	"fmt"
+	"os"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+
+	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 
 	"github.com/agentos/agentos/audit/hook"
+	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/policy"
@@ -92,6 +97,51 @@ func canaries(r *policy.Resolved, a *glob.Automaton, enforced, inKernel bool) ja
 	return c
 }
 
+// known is what is still tried of a check that an earlier jail of the same policy
+// has passed on this kernel: what costs nothing, and that the rules reached
+// this jail's broker.
+func known(c jail.Canaries) jail.Canaries {
+	c.Known = true
+	if c.Child { // init itself is trusted by rules in the kernel
+		c.Child, c.DeniedRead = false, ""
+	}
+	return c
+}
+
+// maxChecked bounds the memory of jail checks.
+const maxChecked = 1024
+
+// checked remembers which policies have passed a whole jail check since this
+// helper started, and so on this kernel with these programs, and in which session.
+type checked struct {
+	mu   sync.Mutex
+	seen map[string]string
+}
+
+func (c *checked) add(key, session string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen == nil || len(c.seen) >= maxChecked {
+		c.seen = map[string]string{}
+	}
+	c.seen[key] = session
+}
+
+func (c *checked) get(key string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen[key]
+}
+
+// checkKey is everything that a jail check depends on and that can differ between
+// the jails of one helper.
+func (b *build) checkKey() string {
+	return fmt.Sprintf("%s %s %d %d %t", b.hash, b.sum, b.uid, b.gid, b.broker)
+}
+
+// checkedIn is the session that passed the whole check, "" if none has.
+func (b *build) checkedIn() string { return b.v.s.checked.get(b.checkKey()) }
+
 var userRule = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 
 // userName is the login name the environment gives the agent.
@@ -106,11 +156,114 @@ func userName(env []string) string {
 
 // owned reports whether a path belongs to the caller by its role: the
 // workspace, a state directory, or anything in the home.
-func owned(r *policy.Resolved, p string) bool {
-	for _, top := range slices.Concat([]string{r.Vars.Workspace, r.Vars.Home}, r.Vars.State, r.Vars.Git) {
-		if p == top || strings.HasPrefix(p, strings.TrimSuffix(top, "/")+"/") {
-			return true
+func (p *prepared) owned(path string) bool {
+	return slices.ContainsFunc(p.tops, func(top string) bool { return path == top || strings.HasPrefix(path, strings.TrimSuffix(top, "/")+"/") })
+}
+
+// probe says what this machine enforces and what each builtin policy would
+// miss, with the one thing to do about it.
+func (s *Server) probe() rpc.Machine {
+	m := rpc.Machine{Kernel: kernelRelease(), Tier: s.kernel.tier()}
+	add := func(name string, good bool, text, hint string) {
+		if good {
+			hint = ""
+		}
+		m.Features = append(m.Features, rpc.Fact{Name: name, Good: good, Text: text, Hint: hint})
+	}
+	f := s.kernel.features
+	add("helper", true, "reachable, build "+s.build, "")
+	add("tier", f.Tier >= hook.TierB, tierText(f), "boot with bpf in lsm= on a kernel that loads BPF trampolines")
+	if s.kernel.why != nil {
+		add("bpf", false, s.kernel.why.Error(), "run the helper outside of containers, on a kernel with BTF")
+	} else {
+		add("bpf", f.Trace && f.Cgroup, fmt.Sprintf("tracepoints %t, cgroup hooks %t, task storage %t, LSM programs %t, fmod_ret %t", f.Trace, f.Cgroup, f.Storage, f.LSM, f.ModReturn), "use a kernel of 6.1 or newer with CONFIG_DEBUG_INFO_BTF")
+	}
+	if lsm, err := os.ReadFile("/sys/kernel/security/lsm"); err == nil {
+		add("lsm", strings.Contains(string(lsm), "bpf"), strings.TrimSpace(string(lsm)), "add bpf to lsm= on the kernel command line")
+	} else {
+		add("lsm", false, "securityfs is not mounted, so the list of LSMs cannot be read", "mount -t securityfs none /sys/kernel/security")
+	}
+	abi, err := ll.LandlockGetABIVersion()
+	if err != nil {
+		abi = 0
+	}
+	add("landlock", abi >= 1, fmt.Sprintf("ABI %d", abi), "boot with landlock in lsm=")
+	add("cgroup layout", s.layout.Unified != "", s.layout.Kind(), "mount -t cgroup2 none /sys/fs/cgroup/unified")
+	for _, c := range []string{"memory", "pids", "cpu"} {
+		where := s.layout.Where(c)
+		text := "v1 at " + where.Mount
+		if where.Unified {
+			text = "v2 at " + where.Mount
+		}
+		if where.Mount == "" {
+			text = "not on this machine"
+		}
+		add("cgroup "+c, where.Mount != "", text, "enable the controller in the kernel")
+	}
+	for _, name := range policy.BuiltinNames() {
+		if name == "base" {
+			continue
+		}
+		m.Builtins = append(m.Builtins, s.misses(name))
+	}
+	return m
+}
+
+func tierText(f hook.Features) string {
+	text := map[hook.Tier]string{
+		hook.TierA: "A: BPF LSM decides every file operation in the kernel",
+		hook.TierB: "B: fmod_ret programs decide every file operation in the kernel",
+		hook.TierC: "C: a broker in the jail decides file operations, the kernel programs, network and exec",
+		hook.TierD: "D: no BPF; a broker in the jail decides file operations",
+	}[f.Tier]
+	if len(f.Why) > 0 {
+		text += " (" + strings.Join(f.Why, "; ") + ")"
+	}
+	return text
+}
+
+// misses resolves a builtin policy on neutral ground and says what it would
+// not get here.
+func (s *Server) misses(name string) rpc.Misses {
+	out := rpc.Misses{Policy: name}
+	doc, err := policy.Builtin(name)
+	if err != nil {
+		return out
+	}
+	r, err := policy.Resolve([]policy.Layer{{Kind: policy.Profile, Doc: doc}}, policy.Vars{Workspace: "/srv/workspace", Home: "/home/user"})
+	if err != nil {
+		return out
+	}
+	out.Missing = append(s.lacks(r), s.limitsMissing(r)...)
+	out.Starts = true
+	for _, m := range out.Missing {
+		if r.Require[policy.Guarantee(m.Guarantee)] == policy.Required {
+			out.Starts = false
 		}
 	}
-	return false
+	return out
+}
+
+// limitsMissing really makes a group with the policy's limits and removes it.
+func (s *Server) limitsMissing(r *policy.Resolved) []rpc.Missing {
+	id, err := newID()
+	if err != nil {
+		return nil
+	}
+	g, err := cgroup.Create(s.layout, "probe-"+id)
+	if err != nil {
+		return []rpc.Missing{{Guarantee: string(policy.CgroupMemory), Why: err.Error()}}
+	}
+	missing, err := g.Limit(s.layout, limits(r))
+	if err != nil {
+		missing = append(missing, cgroup.Missing{Guarantee: string(policy.CgroupMemory), Why: err.Error()})
+	}
+	var out []rpc.Missing
+	for _, m := range missing {
+		out = append(out, rpc.Missing{Guarantee: m.Guarantee, Why: m.Why, Hint: m.Hint})
+	}
+	if err := g.Delete(deleteTimeout); err != nil {
+		s.log.Error("remove probe group", "error", err)
+	}
+	return out
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/agentos/agentos/audit/hook"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/policy"
+	"github.com/agentos/agentos/policy/glob"
 )
 
 // kernel is the BPF side of the machine, or the lack of it (tier D).
@@ -124,7 +125,27 @@ func (k *kernel) enforces() bool {
 	return k.h != nil && k.features.Tier >= hook.TierB
 }
 
-func (k *kernel) add(number uint32, cgroupID uint64, rules []byte, res *policy.Resolved, brokered bool) error {
+// nothing are the rules of a jail that has none yet: everything is denied.
+var nothing = sync.OnceValues(func() (*glob.Automaton, error) {
+	return glob.Compile(nil, func([]uint16) glob.Accept { return glob.Accept{} })
+})
+
+// reserve makes a group known before anything is born in it: its init is
+// trusted, unrecorded, until assign.
+func (k *kernel) reserve(number uint32, cgroupID uint64) error {
+	if k.h == nil {
+		return nil
+	}
+	deny, err := nothing()
+	if err != nil {
+		return err
+	}
+	return k.h.AddJail(hook.Jail{ID: number, CgroupID: cgroupID, Rules: deny.Bytes(), Enforce: true, Strict: true, Setup: true})
+}
+
+// assign gives a reserved jail its rules. From then on only init, by its host
+// pid, is trusted: it builds the view, which the rules are about.
+func (k *kernel) assign(number uint32, init int, rules []byte, res *policy.Resolved, brokered bool) error {
 	if k.h == nil {
 		return nil
 	}
@@ -135,25 +156,11 @@ func (k *kernel) add(number uint32, cgroupID uint64, rules []byte, res *policy.R
 	case "changes":
 		audit = hook.AuditChanges
 	}
-	texts := ruleTexts(res)
-	return k.h.AddJail(hook.Jail{
-		ID: number, CgroupID: cgroupID, Rules: rules, Audit: audit, Enforce: true, Strict: true, Setup: true,
-		Opens: audit == hook.AuditAll && !brokered && !k.enforces(),
-		RuleText: func(i uint16) string {
-			if int(i) < len(texts) {
-				return texts[i]
-			}
-			return ""
-		},
+	return k.h.Assign(number, init, hook.Jail{
+		Rules: rules, Audit: audit, Enforce: true, Strict: true,
+		Opens:    audit == hook.AuditAll && !brokered && !k.enforces(),
+		RuleText: func(i uint16) string { return ruleText(res, i) },
 	})
-}
-
-// trust names the init of a jail: it builds the view, which the rules are about.
-func (k *kernel) trust(number uint32, pid int) error {
-	if k.h == nil {
-		return nil
-	}
-	return k.h.Start(number, pid)
 }
 
 // remove forgets a jail whose tasks are gone, after its last records were read.
@@ -182,10 +189,10 @@ func kernelRelease() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-func ruleTexts(res *policy.Resolved) []string {
-	out := make([]string, len(res.Files))
-	for i := range res.Files {
-		out[i] = res.Files[i].String()
+// ruleText is rule i of a policy as a record names it.
+func ruleText(res *policy.Resolved, i uint16) string {
+	if int(i) >= len(res.Files) {
+		return ""
 	}
-	return out
+	return res.Files[i].String()
 }

@@ -127,10 +127,18 @@ func (v *session) readEvents(j *jail.Jail) {
 			return
 		}
 		packet.CloseAll(fds)
-		if err := jail.EachEvent(data, v.record.put); err != nil {
+		if err := jail.EachEvent(data, v.fromInit); err != nil {
 			v.record.put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "init sent " + err.Error()})
 		}
 	}
+}
+
+// fromInit records an event of init, which names rules by number.
+func (v *session) fromInit(e event.Event) {
+	if i, ok := jail.RuleIndex(e.Rule); ok {
+		e.Rule = ruleText(v.res, i)
+	}
+	v.record.put(e)
 }
 
 func firstLine(s string) string {

@@ -38,6 +38,7 @@ type Options struct {
 	Pins   string        // BPF pins; default /sys/fs/bpf/GROUP
 	Init   string        // path of agentos-init
 	Wait   time.Duration // for another helper of this machine to end
+	Spare  time.Duration // how long a jail that was made ahead waits to be used; 0: none is made
 	Logger *slog.Logger
 }
 
@@ -57,7 +58,10 @@ type Server struct {
 	key      signer
 	audit    *os.File // the directory of all logs
 	filter   seccomp.Cache
-	rules    compiled
+	policies preparations
+	trees    *jail.Trees
+	pool     pool
+	checked  checked
 
 	mu       sync.Mutex
 	sessions map[string]*session // by id: drafts and running
@@ -107,6 +111,7 @@ func Open(opt Options) (_ *Server, err error) {
 		{"cgroups", s.findCgroups},
 		{"remains", s.sweep},
 		{"kernel programs", s.loadKernel},
+		{"trees", s.openTrees},
 	} {
 		if err := step.do(); err != nil {
 			_ = s.Close()
@@ -157,6 +162,11 @@ func (s *Server) loadInit() error {
 	return nil
 }
 
+func (s *Server) openTrees() (err error) {
+	s.trees, err = jail.NewTrees()
+	return err
+}
+
 func (s *Server) findCgroups() (err error) {
 	s.layout, err = cgroup.Detect()
 	s.layout.Parent = s.opt.Group
@@ -175,9 +185,13 @@ func (s *Server) Close() error {
 		v.close()
 	}
 	s.wg.Wait()
+	s.closePool()
 	var err error
+	if s.trees != nil {
+		err = s.trees.Close()
+	}
 	if s.kernel != nil {
-		err = s.kernel.Close()
+		err = errors.Join(err, s.kernel.Close())
 		s.kernel = nil
 	}
 	s.ranges.Close()

@@ -42,7 +42,9 @@ type session struct {
 	owner  peer
 	doc    rpc.Document
 	res    *policy.Resolved
+	policy *prepared // what res comes to
 	made   time.Time
+	spare  *spare // what it becomes a jail from
 
 	mu      sync.Mutex
 	phase   phase
@@ -82,6 +84,24 @@ func newID() (string, error) {
 		return "", err
 	}
 	return hex.EncodeToString(b[:]), nil
+}
+
+// hostName is the jail's: the name that the user chose, or the agent's, which is
+// the same for every session that runs it.
+func (v *session) hostName() string {
+	if v.doc.Name != "" {
+		return v.doc.Name
+	}
+	return v.doc.Agent
+}
+
+// takeGiven hands over what was given. The files are the caller's.
+func (v *session) takeGiven() []given {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	given := v.given
+	v.given = nil
+	return given
 }
 
 // push adds an undo step.

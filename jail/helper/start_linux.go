@@ -2,13 +2,17 @@ package helper
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,12 +20,9 @@ import (
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
-	"github.com/agentos/agentos/jail/broker"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
-	"github.com/agentos/agentos/jail/seccomp"
 	"github.com/agentos/agentos/policy"
-	"github.com/agentos/agentos/policy/glob"
 )
 
 // readyTimeout bounds how long init may take to build the jail.
@@ -38,16 +39,14 @@ var canaryAddr = netip.MustParseAddrPort("192.0.2.1:9")
 
 // build is what the steps of a start fill.
 type build struct {
-	ctx     context.Context // ends with the conversation
-	v       *session
-	uid     int // of the agent, inside
-	gid     int
-	base    uint32
-	rules   *glob.Automaton
-	explain *policy.Explainer
-	filter  seccomp.Program
+	ctx  context.Context // ends with the conversation
+	v    *session
+	uid  int // of the agent, inside
+	gid  int
+	base uint32
+	*prepared
 	spec    jail.Spec
-	files   map[string]*os.File // detached mounts by target
+	sources map[string]source // of mounts, by target
 	parts   jail.Parts
 	group   *cgroup.Group
 	report  rpc.Report
@@ -63,16 +62,15 @@ var startSteps = []struct {
 	name string
 	do   func(*build) error
 }{
-	{"id range", (*build).takeRange},
-	{"rules", (*build).compileRules},
-	{"system call filter", (*build).compileFilter},
+	{"policy", (*build).compilePolicy},
 	{"audit log", (*build).openLog},
-	{"cgroup", (*build).makeGroup},
-	{"kernel rules", (*build).addRules},
 	{"home", (*build).makeHome},
 	{"mounts", (*build).makeMounts},
+	{"init", (*build).adopt},
+	{"limits", (*build).limit},
+	{"kernel rules", (*build).assignRules},
 	{"guarantees", (*build).judge},
-	{"init", (*build).startInit},
+	{"build", (*build).tellInit},
 	{"jail check", (*build).awaitReady},
 }
 
@@ -88,9 +86,11 @@ func (c *conversation) start(ctx context.Context, m rpc.StartJail, fds []*os.Fil
 	if !v.advance(starting) {
 		return nil, nil, invalid("session %s was started before", v.name)
 	}
-	b := &build{v: v, files: map[string]*os.File{}, ready: make(chan initAnswer, 1)}
+	b := &build{v: v, base: v.spare.base, sources: map[string]source{}, ready: make(chan initAnswer, 1), prepared: v.policy}
+	b.uid, b.gid = agentIDs(v.owner)
 	v.building.Lock()
 	err = b.run(ctx)
+	b.release()
 	v.building.Unlock()
 	if err != nil {
 		v.close()
@@ -113,6 +113,7 @@ func (c *conversation) start(ctx context.Context, m rpc.StartJail, fds []*os.Fil
 		packet.CloseAll(out)
 		return nil, nil, &rpc.Error{Code: rpc.Failed, Text: "the session was ended while it started"}
 	}
+	c.s.refill()
 	return rpc.Started{Session: v.id, Proc: 1, Report: b.report, Receipt: receipt}, out, nil
 }
 
@@ -168,43 +169,7 @@ func (b *build) run(ctx context.Context) error {
 	return nil
 }
 
-func (b *build) takeRange() error {
-	r := b.v.s.ranges
-	base, err := r.Take()
-	if err != nil {
-		return err
-	}
-	b.base = base
-	b.uid, b.gid = agentIDs(b.v.owner)
-	b.v.push(func() error { r.Put(base); return nil })
-	return nil
-}
-
-func (b *build) compileRules() error {
-	c, err := b.v.s.rules.get(b.v.res)
-	if err != nil {
-		return err
-	}
-	b.rules, b.explain = c.Automaton(), c
-	return nil
-}
-
-// brokered reports whether files are decided by the broker in init.
-func (b *build) brokered() bool {
-	return !b.v.s.kernel.enforces() && b.v.res.NeedsEngine()
-}
-
-func (b *build) compileFilter() (err error) {
-	spec := seccomp.Spec{
-		Profile: b.v.res.Syscalls.Profile, Allow: b.v.res.Syscalls.Allow, Deny: b.v.res.Syscalls.Deny,
-		Userns: b.v.res.Syscalls.UserNamespaces,
-	}
-	if b.brokered() {
-		spec.Notify = broker.Notified
-	}
-	b.filter, err = b.v.s.filter.Build(spec)
-	return err
-}
+func (b *build) compilePolicy() error { return b.compiled(b.v.s) }
 
 func (b *build) openLog() error {
 	r, err := b.v.s.newRecorder(b.v)
@@ -217,33 +182,52 @@ func (b *build) openLog() error {
 	return nil
 }
 
-func (b *build) makeGroup() error {
-	g, missing, err := cgroup.Create(b.v.s.layout, b.v.id, limits(b.v.res))
+// adopt makes the spare this session's.
+func (b *build) adopt() error {
+	v, sp := b.v, b.v.spare
+	if err := sp.wait(b.ctx); err != nil {
+		return err
+	}
+	undo := sp.claim()
+	if undo == nil {
+		return errors.New("the jail was given up")
+	}
+	for _, f := range undo {
+		v.push(f)
+	}
+	g, j := sp.group, sp.jail
+	b.group = g
+	v.record.group.Store(g)
+	v.mu.Lock()
+	v.jail, v.group = j, g
+	v.initPid.Store(int32(j.Pid))
+	v.mu.Unlock()
+	pumps := v.attach(j, b.ready)
+	v.push(func() error {
+		killed := g.Kill() // everything at once, also what init could not reach
+		err := j.Stop()
+		if err == nil {
+			<-pumps // every event that was sent is in the log
+		}
+		return errors.Join(killed, err, j.Close())
+	})
+	return nil
+}
+
+func (b *build) limit() error {
+	missing, err := b.group.Limit(b.v.s.layout, limits(b.v.res))
 	if err != nil {
 		return err
 	}
-	b.group, b.v.group = g, g
-	b.v.record.group.Store(g)
-	b.v.push(func() error {
-		return errors.Join(g.Kill(), g.Delete(deleteTimeout))
-	})
 	for _, m := range missing {
 		b.report.Missing = append(b.report.Missing, rpc.Missing{Guarantee: m.Guarantee, Why: m.Why, Hint: m.Hint})
 	}
 	return nil
 }
 
-func (b *build) addRules() error {
+func (b *build) assignRules() error {
 	v := b.v
-	id, err := b.group.ID()
-	if err != nil {
-		return err
-	}
-	if err := v.s.kernel.add(v.number, id, b.rules.Bytes(), v.res, b.brokered()); err != nil {
-		return err
-	}
-	v.push(func() error { return v.s.kernel.remove(v.number, v.s.observed) })
-	return nil
+	return v.s.kernel.assign(v.number, v.jail.Pid, b.rules.Bytes(), v.res, b.broker)
 }
 
 // limits are the policy's resources as a group takes them.
@@ -268,37 +252,64 @@ func (b *build) makeHome() error {
 	return os.Chown(b.homeDir, int(b.base)+b.uid, int(b.base)+b.gid)
 }
 
-// detach clones the object behind f for the jail.
-func (b *build) detach(target string, fd int, a jail.Attach) error {
-	m, err := jail.Detach(fd, a)
-	if err != nil {
-		return fmt.Errorf("%s: %w", target, err)
+// source is an object that a jail will show.
+type source struct {
+	file   *os.File // O_PATH
+	attach jail.Attach
+	// system: read-only and the host's own, which may lie on a file system that
+	// knows no id maps (sysfs). Ids then show as nobody's; nothing more is allowed.
+	system bool
+	own    bool // of this jail alone
+}
+
+// detach clones what is behind a target.
+func (b *build) detach(target string) (*os.File, error) {
+	src, ok := b.sources[target]
+	if !ok {
+		return nil, fmt.Errorf("no descriptor for %s", target)
 	}
-	b.files[target] = m
-	return nil
+	m, err := jail.Detach(int(src.file.Fd()), src.attach)
+	if errors.Is(err, unix.EINVAL) && src.attach.IDMap != nil {
+		if !src.system {
+			return nil, &rpc.Error{Code: rpc.Unsupported, Step: "mounts", Text: fmt.Sprintf("%s: %v: its file system cannot be idmapped", target, err), Hint: "keep the workspace on ext4, xfs, btrfs or tmpfs"}
+		}
+		plain := src.attach
+		plain.IDMap = nil
+		m, err = jail.Detach(int(src.file.Fd()), plain)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", target, err)
+	}
+	return m, nil
+}
+
+func (b *build) detachAll(targets []string) (out []*os.File, err error) {
+	for _, t := range targets {
+		m, err := b.detach(t)
+		if err != nil {
+			packet.CloseAll(out)
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// release closes what init has by now, or never will.
+func (b *build) release() {
+	packet.CloseAll(append(b.parts.Mounts, b.parts.Tree))
+	for _, s := range b.sources {
+		_ = s.file.Close()
+	}
 }
 
 // makeMounts compiles the mount plan and makes the detached mounts for it.
 func (b *build) makeMounts() error {
 	v := b.v
-	defer func() { // after init has them, or never
-		v.mu.Lock()
-		for _, g := range v.given {
-			_ = g.file.Close()
-		}
-		v.given = nil
-		v.mu.Unlock()
-	}()
 	in := jail.Input{
-		Session: v.id, Name: v.name, Build: v.s.build, UID: b.uid, GID: b.gid, User: userName(v.doc.Env), Home: v.res.Vars.Home,
+		Name: v.hostName(), Build: v.s.build, UID: b.uid, GID: b.gid, User: userName(v.doc.Env), Home: v.res.Vars.Home,
 		Private: scratch, Tmp: uint64(v.res.Resources.Tmp), OpenFiles: uint64(v.res.Resources.OpenFiles), HomeBind: true,
 	}
-	v.push(func() error {
-		for _, f := range b.files {
-			_ = f.Close()
-		}
-		return nil
-	})
 	system, err := v.s.ranges.System(b.base)
 	if err != nil {
 		return err
@@ -307,58 +318,88 @@ func (b *build) makeMounts() error {
 	if err != nil {
 		return err
 	}
-	if err := b.systemMounts(&in); err != nil {
+	if err := b.ownSources(&in); err != nil {
 		return err
 	}
-	access := map[string]policy.Mount{}
-	for _, e := range v.res.View() {
-		access[e.Path] = e
-	}
-	for _, g := range v.given {
-		d, err := describe(g)
-		if err != nil {
-			return err
-		}
-		e := access[g.path]
-		d.ReadOnly, d.Exec = e.Access == policy.ReadOnly, e.Exec
-		in.Given = append(in.Given, d)
-		if d.Link != "" {
-			continue
-		}
+	given := v.takeGiven()
+	for _, g := range given {
+		e := b.view[g.path]
+		ro := e.Access == policy.ReadOnly
 		ids := b.idmapFor(g, system, owner)
-		if err := b.show(g, d, ids, ids == system); err != nil {
-			return err
+		b.sources[g.path] = source{
+			file: g.file, system: ro && ids == system, own: !ro || b.owned(g.path),
+			attach: jail.Attach{ReadOnly: ro, NoExec: !e.Exec, IDMap: ids},
 		}
 	}
-	spec, targets, err := jail.Compile(in)
+	key, err := b.planKey(in)
 	if err != nil {
 		return err
 	}
-	b.spec = spec
-	for _, t := range targets {
-		f := b.files[t]
-		if f == nil {
-			return fmt.Errorf("no descriptor for %s", t)
+	p, err := b.planned(key, func() (jail.Plan, error) {
+		for _, g := range given {
+			d, err := describe(g)
+			if err != nil {
+				return jail.Plan{}, err
+			}
+			s := b.sources[g.path]
+			d.ReadOnly, d.Exec, d.Own = s.attach.ReadOnly, !s.attach.NoExec, s.own
+			in.Given = append(in.Given, d)
 		}
-		b.parts.Mounts = append(b.parts.Mounts, f)
-	}
-	return nil
-}
-
-// show detaches what a user gave. What is the system's and read-only may lie on
-// a file system that knows no id maps (sysfs): ids then show as nobody's, and
-// nothing more is allowed. What can be written must be mapped.
-func (b *build) show(g given, d jail.Given, ids *os.File, system bool) error {
-	a := jail.Attach{ReadOnly: d.ReadOnly, NoExec: !d.Exec, IDMap: ids}
-	err := b.detach(g.path, int(g.file.Fd()), a)
-	if !errors.Is(err, unix.EINVAL) {
+		return jail.Compile(in)
+	})
+	if err != nil {
 		return err
 	}
-	if d.ReadOnly && system {
-		a.IDMap = nil
-		return b.detach(g.path, int(g.file.Fd()), a)
+	b.spec = p.Spec
+	b.spec.Session = v.id
+	b.parts.Tree, err = v.s.trees.Clone(key, p.Tree, b.base, b.uid, func() ([]*os.File, error) { return b.detachAll(p.shared) })
+	if err != nil {
+		return err
 	}
-	return &rpc.Error{Code: rpc.Unsupported, Step: "mounts", Text: fmt.Sprintf("%v: its file system cannot be idmapped", err), Hint: "keep the workspace on ext4, xfs, btrfs or tmpfs"}
+	b.parts.Mounts, err = b.detachAll(p.own)
+	return err
+}
+
+// planKey says everything that decides what a plan and its shared tree are: the
+// words that go into it, whose ids it shows, and for each source which object of
+// which mount of the host it is, and how it is shown.
+func (b *build) planKey(in jail.Input) (string, error) {
+	h := sha256.New()
+	if err := json.NewEncoder(h).Encode([]any{in, b.hash, b.base}); err != nil {
+		return "", err
+	}
+	var buf []byte
+	flag := func(on bool) {
+		n := byte(0)
+		if on {
+			n = 1
+		}
+		buf = append(buf, n)
+	}
+	for _, t := range slices.Sorted(maps.Keys(b.sources)) {
+		src := b.sources[t]
+		var st unix.Statx_t
+		if err := unix.Statx(int(src.file.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_TYPE|unix.STATX_INO|unix.STATX_CTIME|unix.STATX_MNT_ID, &st); err != nil {
+			return "", fmt.Errorf("%s: %w", t, err)
+		}
+		buf = append(append(buf, t...), 0)
+		buf = binary.LittleEndian.AppendUint16(buf, st.Mode&unix.S_IFMT)
+		flag(src.attach.ReadOnly)
+		flag(src.attach.NoExec)
+		flag(src.attach.IDMap != nil)
+		flag(src.own)
+		// What a jail has of its own is another object each time, but in no tree,
+		// only its place is; a link is in the tree by what it says.
+		if !src.own || st.Mode&unix.S_IFMT == unix.S_IFLNK {
+			buf = binary.LittleEndian.AppendUint64(buf, unix.Mkdev(st.Dev_major, st.Dev_minor))
+			buf = binary.LittleEndian.AppendUint64(buf, st.Ino)
+			buf = binary.LittleEndian.AppendUint64(buf, st.Mnt_id)
+			buf = binary.LittleEndian.AppendUint64(buf, uint64(st.Ctime.Sec))
+			buf = binary.LittleEndian.AppendUint32(buf, st.Ctime.Nsec)
+		}
+	}
+	h.Write(buf)
+	return string(h.Sum(nil)), nil
 }
 
 // idmapFor chooses whose ids a tree is shown with: the caller's for what is the
@@ -366,86 +407,56 @@ func (b *build) show(g given, d jail.Given, ids *os.File, system bool) error {
 func (b *build) idmapFor(g given, system, owner *os.File) *os.File {
 	// A caller with an ordinary uid has it inside too, and the system's map shows
 	// it. Others (root) get the map that makes what is theirs the agent's.
-	if b.uid == b.v.owner.uid && b.gid == b.v.owner.gid || !owned(b.v.res, g.path) {
+	if b.uid == b.v.owner.uid && b.gid == b.v.owner.gid || !b.owned(g.path) {
 		return system
 	}
 	return owner
 }
 
-// systemMounts adds what every jail has from the host whatever the policy says:
-// devices and the home layer.
-func (b *build) systemMounts(in *jail.Input) error {
+// ownSources adds what every jail has whatever the policy says: devices, the
+// home layer and, where rules live in the kernel, the program of the jail check.
+func (b *build) ownSources(in *jail.Input) error {
 	for _, d := range jail.Devices {
-		if err := b.open("/dev/"+d, jail.Attach{}); err == nil {
+		if err := b.open("/dev/"+d, "/dev/"+d); err == nil {
 			in.Devices = append(in.Devices, d)
 		} else if !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 	}
 	if b.v.s.kernel.enforces() {
-		if err := b.detach(jail.CanaryPath, int(b.v.s.initFile.Fd()), jail.Attach{ReadOnly: true}); err != nil {
+		fd, err := unix.FcntlInt(b.v.s.initFile.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
 			return err
 		}
-		in.System = append(in.System, jail.Given{Path: jail.CanaryPath, ReadOnly: true, Exec: true})
+		b.sources[jail.CanaryPath] = source{file: os.NewFile(uintptr(fd), jail.CanaryPath), attach: jail.Attach{ReadOnly: true}, own: true}
+		in.System = append(in.System, jail.Given{Path: jail.CanaryPath, ReadOnly: true, Exec: true, Own: true})
 	}
-	fd, err := unix.Open(b.homeDir, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return b.detach(b.v.res.Vars.Home, fd, jail.Attach{})
+	return b.open(b.v.res.Vars.Home, b.homeDir)
 }
 
-// open detaches a path of ours, never of a user.
-func (b *build) open(path string, a jail.Attach) error {
+// open adds a path of ours, never of a user, as the source of a target.
+func (b *build) open(target, path string) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	return b.detach(path, fd, a)
+	b.sources[target] = source{file: os.NewFile(uintptr(fd), path), own: target != path}
+	return nil
 }
 
-func (b *build) startInit() error {
+// tellInit sends init everything it builds the jail of.
+func (b *build) tellInit() error {
 	v := b.v
 	b.spec.Process = jail.Process{Argv: v.doc.Argv, Env: v.doc.Env, Cwd: v.doc.Cwd}
 	b.spec.Audit = v.res.Audit.Files
-	b.spec.Broker = b.brokered()
-	b.spec.Rules, b.spec.Unix = ruleTexts(v.res), v.res.Net.Unix
+	b.spec.Broker = b.broker
+	b.spec.Unix = v.res.Net.Unix
 	b.spec.Canaries = canaries(v.res, b.rules, b.spec.Broker || v.s.kernel.enforces(), v.s.kernel.enforces())
-	filter, err := seccomp.Memfd(b.filter)
-	if err != nil {
-		return err
+	if b.checkedIn() != "" {
+		b.spec.Canaries = known(b.spec.Canaries)
 	}
-	defer filter.Close()
-	rules, err := jail.Memfd("agentos-rules", b.rules.Bytes(), false)
-	if err != nil {
-		return err
-	}
-	defer rules.Close()
-	b.parts.Spec, b.parts.Init, b.parts.Base, b.parts.Cgroup, b.parts.Filter, b.parts.Rules = b.spec, v.s.init, b.base, b.group.FD(), filter, rules
-	b.parts.Enter = b.group.Enter
-	j, err := jail.Start(b.parts)
-	if err != nil {
-		return err
-	}
-	v.mu.Lock()
-	v.jail = j
-	v.initPid.Store(int32(j.Pid))
-	v.mu.Unlock()
-	pumps := v.attach(j, b.ready)
-	v.push(func() error {
-		killed := b.group.Kill() // everything at once, also what init could not reach
-		err := j.Stop()
-		if err == nil {
-			<-pumps // every event that was sent is in the log
-		}
-		return errors.Join(killed, err, j.Close())
-	})
-	if err := v.s.kernel.trust(v.number, j.Pid); err != nil {
-		return err
-	}
-	return j.Control.Send(jail.Message{Op: jail.OpGo})
+	b.parts.Spec, b.parts.Filter, b.parts.Rules = b.spec, b.program, b.blob
+	return v.jail.Build(b.parts)
 }
 
 func (b *build) awaitReady() error {
@@ -477,6 +488,9 @@ func (b *build) awaitReady() error {
 		b.missing(policy.Landlock, "the kernel has no Landlock", "boot with landlock in lsm=")
 		return b.judge()
 	}
+	if b.checkedIn() == "" {
+		b.v.s.checked.add(b.checkKey(), b.v.id)
+	}
 	return nil
 }
 
@@ -487,12 +501,16 @@ func (b *build) receipt() (json.RawMessage, error) {
 	for _, r := range v.res.Refused {
 		b.report.Refused = append(b.report.Refused, r.String())
 	}
-	out, err := json.Marshal(map[string]any{
+	fields := map[string]any{
 		"session": v.id, "name": v.name, "agent": v.doc.Agent, "uid": v.owner.uid, "workspace": v.res.Vars.Workspace,
-		"policy": v.res.Name, "policy_sha256": v.res.Hash(), "filter_sha256": seccomp.Hash(b.filter), "kernel": kernelRelease(),
+		"policy": v.res.Name, "policy_sha256": b.hash, "filter_sha256": b.sum, "kernel": kernelRelease(),
 		"tier": b.report.Tier, "landlock_abi": b.answer.ABI, "enforced": b.report.Enforced, "missing": b.report.Missing,
 		"refused": b.report.Refused, "build_steps": b.took, "steps": b.answer.Steps, "checks": b.answer.Checks, "build": v.s.build,
-	})
+	}
+	if before := b.checkedIn(); before != v.id {
+		fields["checked_in"] = before // the session whose receipt has the checks that were not made again
+	}
+	out, err := json.Marshal(fields)
 	if err != nil {
 		return nil, err
 	}

@@ -2,8 +2,9 @@
 // given, step by step, checks the result, starts the agent and reaps.
 //
 // Promises:
-//   - The steps run in the order of one table ([steps]); the first failure is
-//     reported with its name and ends the jail before anything ran in it.
+//   - The steps run in the order of two tables: [early] at once, [steps] when the
+//     helper says for whom. The first failure is reported with its name and ends
+//     the jail before anything ran in it.
 //   - The agent and every later process are forked from one thread, the launch
 //     thread, which has taken the agent's posture for good: its ids, no
 //     capability in any of the five sets, no_new_privs, the seccomp filter. There

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/broker"
+	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/policy/glob"
 )
 
@@ -37,25 +38,38 @@ func (a automaton) state(path string) glob.State {
 	return s
 }
 
-// startBroker loads the rules and answers the filter's notifications from here
-// on. Without a broker the rules live in the kernel alone.
-func (s *state) startBroker() error {
-	f := os.NewFile(jail.FDRules, "rules")
-	defer f.Close()
-	if !s.spec.Broker {
-		return nil
-	}
+// loaded is the policy's automaton, or why there is none.
+type loaded struct {
+	*glob.Automaton
+	err error
+}
+
+func loadRules(f *os.File) loaded {
 	blob, err := readAll(f)
 	if err != nil {
-		return fmt.Errorf("read rules: %w", err)
+		return loaded{err: fmt.Errorf("read rules: %w", err)}
 	}
 	a, err := glob.Load(blob)
 	if err != nil {
-		return fmt.Errorf("load rules: %w", err)
+		return loaded{err: fmt.Errorf("load rules: %w", err)}
+	}
+	return loaded{a, nil}
+}
+
+// startBroker answers the filter's notifications from here
+// on. Without a broker the rules live in the kernel alone.
+func (s *state) startBroker() error {
+	defer packet.CloseAll(s.parts)
+	if !s.spec.Broker {
+		return nil
+	}
+	rules := <-s.rules
+	if rules.err != nil {
+		return rules.err
 	}
 	b, err := broker.New(broker.Config{
-		Listener: s.launch.listener, Rules: automaton{a}, UID: s.spec.UID, GID: s.spec.GID,
-		Emit: s.events.emit, RuleText: s.ruleText, Audit: s.spec.Audit, Sockets: true,
+		Listener: s.launch.listener, Rules: automaton{rules.Automaton}, UID: s.spec.UID, GID: s.spec.GID,
+		Emit: s.events.emit, RuleText: ruleText, Audit: s.spec.Audit, Sockets: true,
 		Unix: s.spec.Unix, Private: s.spec.Private,
 	})
 	if err != nil {
@@ -71,9 +85,5 @@ func (s *state) startBroker() error {
 	return nil
 }
 
-func (s *state) ruleText(i uint16) string {
-	if int(i) < len(s.spec.Rules) {
-		return s.spec.Rules[i]
-	}
-	return ""
-}
+// ruleText names a rule for the helper, which knows the texts.
+func ruleText(i uint16) string { return jail.RuleRef(i) }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"syscall"
 	"time"
@@ -17,15 +16,19 @@ import (
 
 // state is what the steps work on, in the order they fill it.
 type state struct {
-	spec    jail.Spec
+	build   string
 	control *packet.Conn
 	events  *emitter
-	abi     int // Landlock ABI in force
-	ruleset int // Landlock ruleset, -1 for none
-	checks  []jail.Check
+	stage   staged
 	launch  *launcher
+	spec    jail.Spec
+	parts   []*os.File // of jail.PartSpec and so on
+	rules   chan loaded
+	root    jail.Root // of the jail while it is built
+	abi     int       // Landlock ABI in force
+	ruleset int       // Landlock ruleset, -1 for none
+	checks  []jail.Check
 	broker  *engine
-	root    int // descriptor of the new root while it is built
 }
 
 // step is one phase of init.
@@ -34,15 +37,25 @@ type step struct {
 	do   func(*state) error
 }
 
-// steps is the life of init up to the agent's start, in order.
+// early is what init does before it knows for whom, in order.
+var early = []step{
+	{"descriptors", (*state).sweep},      // nothing but what we were given, none passes an exec
+	{"loopback", (*state).loopback},      // the jail's own 127.0.0.1 and ::1
+	{"resolver", (*state).resolver},      // every name is refused and recorded
+	{"stage", (*state).setStage},         // a tmpfs nobody else sees
+	{"procfs", (*state).mountProc},       // without what it tells about the host
+	{"terminals", (*state).mountPts},     //
+	{"leave host", (*state).leave},       // the host's tree is gone
+	{"launch thread", (*state).startRun}, // everything in the jail will be forked from it
+	{"warm up", (*state).warmUp},         // what is slow the first time only
+}
+
+// steps is the rest up to the agent's start, in order.
 var steps = []step{
-	{"descriptors", (*state).sweep},     // nothing but what we were given, none passes an exec
-	{"loopback", (*state).loopback},     // the jail's own 127.0.0.1 and ::1
-	{"resolver", (*state).resolver},     // every name is refused and recorded
-	{"root", (*state).makeRoot},         // a tmpfs nobody else sees
-	{"mounts", (*state).mountAll},       // the plan
-	{"masks", (*state).maskAll},         // what procfs tells about the host
-	{"pivot", (*state).pivot},           // the old tree is gone
+	{"spec", (*state).readSpec},
+	{"tree", (*state).takeTree},         // what jails of this view share, read-only
+	{"mounts", (*state).mountAll},       // what is this jail's own
+	{"pivot", (*state).pivot},           // the stage is gone
 	{"hostname", (*state).hostname},     //
 	{"limits", (*state).limits},         // rlimits, inherited by the agent
 	{"landlock", (*state).landlock},     // the ruleset; the launch thread takes it
@@ -63,8 +76,11 @@ func Main(build string) int {
 		fmt.Fprintln(os.Stderr, "agentos-init: no control socket:", err)
 		return 125
 	}
-	s := &state{control: control, root: -1, ruleset: -1}
-	took, err := s.run(build)
+	s := &state{build: build, control: control, ruleset: -1}
+	took, err := s.run()
+	if errors.Is(err, errUnwanted) {
+		return 0
+	}
 	if err != nil {
 		var errno unix.Errno
 		errors.As(err, &errno)
@@ -82,43 +98,89 @@ func Main(build string) int {
 	return 0
 }
 
+// errUnwanted is how an init that was made ahead of need ends.
+var errUnwanted = errors.New("nobody needed this jail")
+
 // run executes the steps. The last entry of took is the step that failed.
-func (s *state) run(build string) (took []jail.Step, err error) {
-	took = append(took, jail.Step{Name: "go"})
-	var m jail.Message
-	if _, err := s.control.Receive(&m); err != nil || m.Op != jail.OpGo {
-		return took, fmt.Errorf("want the helper to say go: %v %q", err, m.Op)
+func (s *state) run() (took []jail.Step, err error) {
+	do := func(list []step) error {
+		for _, st := range list {
+			start := time.Now()
+			took = append(took, jail.Step{Name: st.name})
+			if err := st.do(s); err != nil {
+				return err
+			}
+			took[len(took)-1].Micros = time.Since(start).Microseconds()
+		}
+		return nil
 	}
-	took = append(took, jail.Step{Name: "spec"})
-	if err := s.readSpec(build); err != nil {
+	if err := do(early); err != nil {
 		return took, err
 	}
-	for _, st := range steps {
-		start := time.Now()
-		took = append(took, jail.Step{Name: st.name})
-		if err := st.do(s); err != nil {
-			return took, err
-		}
-		took[len(took)-1].Micros = time.Since(start).Microseconds()
+	if err := s.receive(); err != nil {
+		return took, err
 	}
-	return took, nil
+	return took, do(steps)
 }
 
-func (s *state) readSpec(build string) error {
-	f := os.NewFile(jail.FDSpec, "spec")
-	defer f.Close()
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("read spec: %w", err)
+// receive waits for the order to build and its first parts.
+func (s *state) receive() error {
+	var m jail.Message
+	fds, err := s.control.Receive(&m)
+	if err != nil {
+		return errUnwanted
 	}
-	data, err := io.ReadAll(f)
+	s.parts = fds
+	if m.Op != jail.OpBuild || len(fds) < jail.PartMounts {
+		return fmt.Errorf("want the order to build, got %q with %d parts", m.Op, len(fds))
+	}
+	return nil
+}
+
+// warmUp decodes a Spec once, because the first time builds the decoder.
+func (s *state) warmUp() error {
+	sample := jail.Spec{
+		Mounts: []jail.Mount{{Kind: jail.Tmpfs, Target: "/tmp", Mode: 0o1777}}, Allow: []jail.Allow{{Path: "/"}},
+		Process: jail.Process{Argv: []string{"true"}, Env: []string{"A=B"}, Cwd: "/"}, Canaries: jail.Canaries{Known: true},
+	}
+	data, err := json.Marshal(sample)
+	if err != nil {
+		return err
+	}
+	var spec jail.Spec
+	return json.Unmarshal(data, &spec)
+}
+
+// readSpec decodes the Spec and waits for the parts that it counts.
+func (s *state) readSpec() error {
+	data, err := readAll(s.parts[jail.PartSpec])
 	if err != nil {
 		return fmt.Errorf("read spec: %w", err)
 	}
 	if err := json.Unmarshal(data, &s.spec); err != nil {
 		return fmt.Errorf("decode spec: %w", err)
 	}
-	if s.spec.Build != build {
-		return fmt.Errorf("helper is build %q, init is %q: install both from one build", s.spec.Build, build)
+	if s.spec.Build != s.build {
+		return fmt.Errorf("helper is build %q, init is %q: install both from one build", s.spec.Build, s.build)
+	}
+	want := jail.PartMounts + len(jail.Binds(s.spec.Mounts))
+	for len(s.parts) < want {
+		var m jail.Message
+		fds, err := s.control.Receive(&m)
+		if err != nil {
+			return fmt.Errorf("want %d more parts: %w", want-len(s.parts), err)
+		}
+		s.parts = append(s.parts, fds...)
+		if m.Op != jail.OpBuild || len(fds) == 0 {
+			return fmt.Errorf("want %d more parts, got %q", want-len(s.parts), m.Op)
+		}
+	}
+	if len(s.parts) != want {
+		return fmt.Errorf("%d parts instead of %d", len(s.parts), want)
+	}
+	if s.spec.Broker {
+		s.rules = make(chan loaded, 1)
+		go func() { s.rules <- loadRules(s.parts[jail.PartRules]) }() // meanwhile the mounts are made
 	}
 	return nil
 }

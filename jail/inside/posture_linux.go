@@ -3,7 +3,6 @@ package inside
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"syscall"
 
@@ -27,22 +26,35 @@ func (s *state) dropCaps() error {
 	return nil
 }
 
-// takePosture starts the launch thread and puts it into the agent's posture.
+// startRun starts the launch thread and takes from it for ever what needs no
+// knowledge of the agent: the way back to any right.
+func (s *state) startRun() error {
+	l := &launcher{requests: make(chan func()), listener: -1}
+	go l.loop() // lives as long as the process
+	s.launch = l
+	return l.try(func() error {
+		for c := 0; c <= unix.CAP_LAST_CAP; c++ {
+			if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+				return fmt.Errorf("drop bounding capability %d: %w", c, err)
+			}
+		}
+		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+			return fmt.Errorf("clear ambient capabilities: %w", err)
+		}
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("set no_new_privs: %w", err)
+		}
+		return nil
+	})
+}
+
+// takePosture puts the launch thread into the agent's posture.
 func (s *state) takePosture() error {
-	f := os.NewFile(jail.FDFilter, "filter")
-	defer f.Close()
-	filter, err := readAll(f)
+	filter, err := readAll(s.parts[jail.PartFilter])
 	if err != nil {
 		return fmt.Errorf("read filter: %w", err)
 	}
-	l := &launcher{requests: make(chan func()), listener: -1}
-	ready := make(chan error, 1)
-	go l.loop(func() error { return l.become(s, filter) }, ready)
-	if err := <-ready; err != nil {
-		return err
-	}
-	s.launch = l
-	return nil
+	return s.launch.try(func() error { return s.launch.become(s, filter) })
 }
 
 // launcher is the thread in the agent's posture; everything in the jail is
@@ -54,16 +66,17 @@ type launcher struct {
 
 // loop owns the thread: it never unlocks it, so that no other goroutine runs in
 // the posture and the posture ends with the process.
-func (l *launcher) loop(become func() error, ready chan<- error) {
+func (l *launcher) loop() {
 	runtime.LockOSThread()
-	err := become()
-	ready <- err
-	if err != nil {
-		return
-	}
 	for f := range l.requests {
 		f()
 	}
+}
+
+// try is do for what can fail.
+func (l *launcher) try(f func() error) (err error) {
+	l.do(func() { err = f() })
+	return err
 }
 
 // do runs f on the launch thread and waits for it.
@@ -73,21 +86,10 @@ func (l *launcher) do(f func()) {
 	<-done
 }
 
-// become takes the posture, in an order that never needs a right it has given
-// up. Raw system calls: the package syscall would change all threads.
+// become takes the posture that startRun began, in an order that never needs a
+// right it has given up. Raw system calls: the package syscall would change all threads.
 func (l *launcher) become(s *state, filter []byte) error {
 	uid, gid, broker := s.spec.UID, s.spec.GID, s.spec.Broker
-	for c := 0; c <= unix.CAP_LAST_CAP; c++ {
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("drop bounding capability %d: %w", c, err)
-		}
-	}
-	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return fmt.Errorf("clear ambient capabilities: %w", err)
-	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("set no_new_privs: %w", err)
-	}
 	if s.ruleset >= 0 {
 		if err := ll.LandlockRestrictSelf(s.ruleset, 0); err != nil {
 			return fmt.Errorf("restrict with landlock: %w", err)

@@ -2,7 +2,6 @@ package inside
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"syscall"
@@ -55,9 +54,14 @@ func openPTYAs(uid, gid int) (master, slave *os.File, err error) {
 	return os.NewFile(uintptr(m), "ptmx"), os.NewFile(p, "pts"), nil
 }
 
+// readAll reads a memfd. Other jails may be reading the same one, and share its
+// offset.
 func readAll(f *os.File) ([]byte, error) {
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
+	st, err := f.Stat()
+	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(f)
+	data := make([]byte, st.Size())
+	_, err = f.ReadAt(data, 0)
+	return data, err
 }

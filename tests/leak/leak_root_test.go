@@ -73,7 +73,7 @@ func (m *machine) start() {
 	if err := os.MkdirAll(filepath.Join(m.dir, "run"), 0o755); err != nil {
 		m.t.Fatal(err)
 	}
-	m.helper = exec.Command(filepath.Join(m.bin, "agentos-helper"), "--foreground", "--state", filepath.Join(m.dir, "state"),
+	m.helper = exec.Command(filepath.Join(m.bin, "agentos-helper"), "--foreground", "--spare", "2s", "--state", filepath.Join(m.dir, "state"),
 		"--run", filepath.Join(m.dir, "run"), "--org", filepath.Join(m.dir, "org"), "--group", group, "--log", "info")
 	m.helper.Stderr = os.Stderr
 	if err := m.helper.Start(); err != nil {

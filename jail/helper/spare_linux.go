@@ -1,0 +1,225 @@
+package helper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/agentos/agentos/cgroup"
+	"github.com/agentos/agentos/jail"
+)
+
+// spare is a jail before it is anybody's: ids, groups, a place in the kernel's
+// maps and an init that has done what no policy decides. Making one takes most
+// of the time of a start, so it is begun when a session is drafted, and one is
+// made ahead after each start, for the next.
+type spare struct {
+	id     string
+	number uint32 // in the kernel's maps
+	base   uint32 // first host id
+
+	done  chan struct{} // closed when it is made, or could not be
+	err   error
+	group *cgroup.Group
+	jail  *jail.Jail
+
+	mu   sync.Mutex
+	undo []func() error // in order; empty once it is somebody's
+}
+
+// pool is the jails made ahead of need: none, or one.
+type pool struct {
+	mu     sync.Mutex
+	next   *spare
+	expire *time.Timer
+	closed bool
+	wg     sync.WaitGroup // of making
+}
+
+// takeSpare returns the jail that waits, or one whose making has begun.
+func (s *Server) takeSpare() (*spare, error) {
+	p := &s.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if sp := p.next; sp != nil {
+		p.next = nil
+		p.expire.Stop()
+		if sp.usable() {
+			return sp, nil
+		}
+		go sp.abandon(s)
+	}
+	return s.beginSpare()
+}
+
+// refill has a jail made ahead, unless one is.
+func (s *Server) refill() {
+	p := &s.pool
+	if s.opt.Spare <= 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next != nil || p.closed {
+		return
+	}
+	sp, err := s.beginSpare()
+	if err != nil {
+		return // whoever needs one will hear of it
+	}
+	p.next = sp
+	p.expire = time.AfterFunc(s.opt.Spare, func() {
+		p.mu.Lock()
+		mine := p.next == sp
+		if mine {
+			p.next = nil
+		}
+		p.mu.Unlock()
+		if mine {
+			sp.abandon(s)
+		}
+	})
+}
+
+// beginSpare starts the making. p.mu is held.
+func (s *Server) beginSpare() (*spare, error) {
+	if s.pool.closed {
+		return nil, errors.New("the helper is ending")
+	}
+	id, err := newID()
+	if err != nil {
+		return nil, err
+	}
+	base, err := s.ranges.Take()
+	if err != nil {
+		return nil, err
+	}
+	sp := &spare{id: id, base: base, number: s.nextNumber(), done: make(chan struct{})}
+	sp.push(func() error { s.ranges.Put(base); return nil })
+	s.pool.wg.Add(1)
+	go func() {
+		defer s.pool.wg.Done()
+		sp.err = sp.make(s)
+		close(sp.done)
+	}()
+	return sp, nil
+}
+
+func (sp *spare) push(f func() error) {
+	sp.mu.Lock()
+	sp.undo = append(sp.undo, f)
+	sp.mu.Unlock()
+}
+
+func (sp *spare) make(s *Server) error {
+	g, err := cgroup.Create(s.layout, sp.id)
+	if err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	sp.group = g
+	sp.push(func() error { return errors.Join(g.Kill(), g.Delete(deleteTimeout)) })
+	id, err := g.ID()
+	if err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	if err := s.kernel.reserve(sp.number, id); err != nil {
+		return fmt.Errorf("kernel rules: %w", err)
+	}
+	sp.push(func() error { return s.kernel.remove(sp.number, s.observed) })
+	j, err := jail.Start(jail.Birth{Init: s.init, Base: sp.base, Cgroup: g.FD(), Enter: g.Enter})
+	if err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	sp.jail = j
+	if _, err := s.ranges.System(sp.base); err != nil { // made once for each range
+		return fmt.Errorf("id range: %w", err)
+	}
+	return nil
+}
+
+// usable reports whether what was made can still become a jail.
+func (sp *spare) usable() bool {
+	select {
+	case <-sp.done:
+	default:
+		return true // whoever takes it waits
+	}
+	if sp.err != nil {
+		return false
+	}
+	select {
+	case <-sp.jail.Ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// wait returns when the spare is made.
+func (sp *spare) wait(ctx context.Context) error {
+	select {
+	case <-sp.done:
+		return sp.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// claim hands over what is to be undone, in order, except the end of init.
+func (sp *spare) claim() []func() error {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	undo := sp.undo
+	sp.undo = nil
+	return undo
+}
+
+// abandon undoes a spare that nobody claimed.
+func (sp *spare) abandon(s *Server) {
+	<-sp.done
+	undo := sp.claim()
+	if undo == nil {
+		return
+	}
+	var failed []error
+	if sp.jail != nil {
+		failed = append(failed, sp.jail.Close())
+	}
+	for i := len(undo) - 1; i >= 0; i-- {
+		failed = append(failed, undo[i]())
+	}
+	if err := errors.Join(failed...); err != nil {
+		s.log.Error("undo a jail made ahead", "id", sp.id, "error", err)
+	}
+}
+
+// closePool ends the making of jails ahead.
+func (s *Server) closePool() {
+	p := &s.pool
+	p.mu.Lock()
+	p.closed = true
+	sp := p.next
+	p.next = nil
+	if sp != nil {
+		p.expire.Stop()
+	}
+	p.mu.Unlock()
+	if sp != nil {
+		sp.abandon(s)
+	}
+	p.wg.Wait()
+}
+
+// nextNumber is the number of the next jail in the kernel's maps.
+func (s *Server) nextNumber() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		s.number++
+		if s.number != 0 && s.byNumber[s.number] == nil {
+			return s.number
+		}
+	}
+}
