@@ -275,10 +275,13 @@ type Layer struct {
 	Doc  *Document `json:"doc"`
 }
 
-// PolicyDocument is what crosses the gate: everything [Resolve] needs.
+// PolicyDocument is what crosses the gate: everything [Resolve] needs. Layers
+// name builtin policies that they extend; Builtins is the [BuiltinDigest] of who
+// wrote it, so that both sides mean the same ones.
 type PolicyDocument struct {
-	Layers []Layer `json:"layers"`
-	Vars   Vars    `json:"vars"`
+	Layers   []Layer `json:"layers"`
+	Vars     Vars    `json:"vars"`
+	Builtins string  `json:"builtins"`
 }
 
 func (g Guarantee) known() bool {

@@ -34,18 +34,29 @@ func alwaysPrivate() []string { return []string{"/", "/dev", "/proc", "/sys"} }
 // show nothing; they hold inside trees that other rules show. Braces are
 // expanded. An entry that a parent with the same rights covers is left out.
 func (r *Resolved) View() []Mount {
+	if r.memo == nil {
+		return r.view()
+	}
+	r.memo.viewed.Do(func() { r.memo.view = r.view() })
+	return slices.Clone(r.memo.view)
+}
+
+func (r *Resolved) view() []Mount {
 	read, write, exec := r.trees(Read), r.trees(Write), r.trees(Exec)
 	all := slices.Concat(read, write, exec)
 	slices.Sort(all)
-	var out []Mount
-	for _, p := range slices.Compact(all) {
+	all = slices.Compact(all)
+	out := make([]Mount, 0, len(all))
+	index := make(map[string]int, len(all))
+	for _, p := range all {
 		m := Mount{Path: p, Access: ReadOnly, Exec: covers(exec, p), Optional: p != r.Vars.Workspace}
 		if covers(write, p) {
 			m.Access = ReadWrite
 		}
-		if len(out) > 0 && covered(out, m) {
+		if covered(out, index, m) {
 			continue
 		}
+		index[p] = len(out)
 		out = append(out, m)
 	}
 	return out
@@ -55,6 +66,14 @@ func (r *Resolved) View() []Mount {
 // [Resolved.View] shows: deny and protect rules, and grants that are not whole
 // trees. Without, mounts alone enforce the policy.
 func (r *Resolved) NeedsEngine() bool {
+	if r.memo == nil {
+		return r.needsEngine()
+	}
+	r.memo.judged.Do(func() { r.memo.engine = r.needsEngine() })
+	return r.memo.engine
+}
+
+func (r *Resolved) needsEngine() bool {
 	for i := range r.Files {
 		rule := &r.Files[i]
 		if rule.Kind == Deny || rule.Kind == Protect {
@@ -72,11 +91,12 @@ func (r *Resolved) NeedsEngine() bool {
 	return false
 }
 
-// covered says whether the nearest parent in list gives m's rights already.
-// list is sorted by path.
-func covered(list []Mount, m Mount) bool {
-	for i := len(list) - 1; i >= 0; i-- {
-		if below(m.Path, list[i].Path) {
+// covered says whether the nearest parent of m in list, given by its index by
+// path, gives m's rights already.
+func covered(list []Mount, index map[string]int, m Mount) bool {
+	for p := m.Path; p != "/"; {
+		p = parent(p)
+		if i, ok := index[p]; ok {
 			return list[i].Access == m.Access && list[i].Exec == m.Exec && m.Optional
 		}
 	}
@@ -97,12 +117,14 @@ func (r *Resolved) trees(kind Kind) []string {
 		}
 	}
 	var out []string
-	for _, p := range slices.Concat(byLayer...) {
-		if p != r.Vars.Workspace && r.private(p) {
-			continue // grants the jail's own tree, and no right on the host's trees below it
-		}
-		if r.everyLayer(kind, func(l int) bool { return covers(byLayer[l], p) }) {
-			out = append(out, p)
+	for own, trees := range byLayer {
+		for _, p := range trees {
+			if p != r.Vars.Workspace && r.private(p) {
+				continue // grants the jail's own tree, and no right on the host's trees below it
+			}
+			if r.everyLayer(kind, func(l int) bool { return l == own || covers(byLayer[l], p) }) {
+				out = append(out, p)
+			}
 		}
 	}
 	slices.Sort(out)
