@@ -203,18 +203,25 @@ func Launch(ctx context.Context, g Gate, p *Plan, tty *rpc.Terminal) (*Proc, err
 		return nil, fmt.Errorf("create jail: %w", err)
 	}
 	defer created.Forget()
-	given, err := p.give(g) // while the helper resolves the policy
+	list, err := p.openView() // while the helper resolves the policy
+	if err != nil {
+		return nil, err
+	}
+	given, err := give(g, list)
 	defer func() {
 		for _, a := range given {
 			a.Forget()
 		}
 	}()
 	if err != nil {
+		closeShown(list)
 		return nil, err
 	}
 	proc := &Proc{gate: g, jail: true}
 	var draft rpc.Drafted
 	err = proc.start(ctx, rpc.Start, rpc.StartJail{Terminal: tty}, &proc.Started, tty != nil, func() error {
+		closeShown(list)
+		list = nil
 		if _, err := created.Answer(ctx, &draft); err != nil {
 			return fmt.Errorf("create jail: %w", err)
 		}
@@ -225,6 +232,7 @@ func Launch(ctx context.Context, g Gate, p *Plan, tty *rpc.Terminal) (*Proc, err
 		}
 		return nil
 	})
+	closeShown(list) // unless start was not even sent, there is nothing left
 	if err != nil {
 		return nil, err
 	}
@@ -233,13 +241,8 @@ func Launch(ctx context.Context, g Gate, p *Plan, tty *rpc.Terminal) (*Proc, err
 	return proc, nil
 }
 
-// give opens the view and sends it.
-func (p *Plan) give(g Gate) (asked []*rpc.Asked, err error) {
-	list, err := p.openView()
-	if err != nil {
-		return nil, err
-	}
-	defer closeShown(list)
+// give sends what is to be shown.
+func give(g Gate, list []shown) (asked []*rpc.Asked, err error) {
 	for part := range slices.Chunk(list, packet.MaxFDs) {
 		var items rpc.GiveItems
 		fds := make([]int, len(part))
