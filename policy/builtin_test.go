@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/json"
 	"reflect"
 	"testing"
 )
@@ -55,6 +56,14 @@ func TestBuiltinReference(t *testing.T) {
 		}
 		if hashes[0] != hashes[1] {
 			t.Errorf("%s: the reference resolves to another policy", name)
+		}
+		for _, doc := range []*Document{whole, ref} { // the short way of encoding is no other one
+			type plain Layer
+			quick, err := json.Marshal(Layer{Profile, doc})
+			slow, err2 := json.Marshal(plain{Profile, doc})
+			if err != nil || err2 != nil || string(quick) != string(slow) {
+				t.Errorf("%s (%v, %v):\n%s\n%s", name, err, err2, quick, slow)
+			}
 		}
 	}
 	if _, err := BuiltinReference("none"); err == nil {
