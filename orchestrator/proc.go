@@ -77,10 +77,11 @@ func Kill(ctx context.Context, g Gate, session string) error {
 	return call(ctx, g, rpc.Kill, rpc.SessionRef{Session: session}, nil)
 }
 
-// List returns the caller's sessions (root: all), newest first.
-func List(ctx context.Context, g Gate) ([]rpc.Session, error) {
+// List returns the caller's sessions (root: everybody's), newest first: those
+// that run, or all that have left a log.
+func List(ctx context.Context, g Gate, all bool) ([]rpc.Session, error) {
 	var s rpc.Sessions
-	if err := call(ctx, g, rpc.List, struct{}{}, &s); err != nil {
+	if err := call(ctx, g, rpc.List, rpc.ListSessions{All: all}, &s); err != nil {
 		return nil, fmt.Errorf("list sessions: %w", err)
 	}
 	return s.Sessions, nil

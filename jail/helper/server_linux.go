@@ -395,7 +395,7 @@ func (c *conversation) answer(ctx context.Context, r rpc.Request, fds []*os.File
 	case rpc.Kill:
 		return with(r, func(m rpc.SessionRef) (any, []*os.File, error) { return c.kill(m) })
 	case rpc.List:
-		return with(r, func(struct{}) (any, []*os.File, error) { return c.list() })
+		return with(r, func(m rpc.ListSessions) (any, []*os.File, error) { return c.list(m) })
 	case rpc.Log:
 		return with(r, func(m rpc.LogRef) (any, []*os.File, error) { return c.logs(m) })
 	case rpc.Probe:

@@ -190,6 +190,11 @@ type SessionRef struct {
 	Session string `json:"session"`
 }
 
+// ListSessions asks for the caller's sessions (root: everybody's).
+type ListSessions struct {
+	All bool `json:"all,omitempty"` // also those that have ended and left a log
+}
+
 // Session is one row of list.
 type Session struct {
 	ID        string    `json:"id"`
@@ -207,7 +212,7 @@ type Session struct {
 	Records   uint64    `json:"records"` // records in the log
 }
 
-// Sessions answers list: running ones and those with a log, newest first.
+// Sessions answers list: running ones first, newest first.
 type Sessions struct {
 	Sessions []Session `json:"sessions"`
 }
