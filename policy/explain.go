@@ -147,7 +147,7 @@ func (r *Resolved) whyNot(op Kind, p string) string {
 			who = append(who, r.layerName(i))
 		}
 	}
-	return fmt.Sprintf("no %s rule matches in %s", op, strings.Join(who, ", "))
+	return fmt.Sprintf("nothing allows it: the %s rules of %s do not name it", op, strings.Join(who, " and of "))
 }
 
 func (r *Resolved) connect(arg string) Verdict {
@@ -169,7 +169,7 @@ func (r *Resolved) syscall(name string) Verdict {
 		}
 	}
 	if !slices.Contains(r.Syscalls.Allow, name) {
-		return Verdict{Default: true, Why: fmt.Sprintf("the %s seccomp profile decides", r.Syscalls.Profile)}
+		return Verdict{Default: true, Why: fmt.Sprintf("the policy does not name it: the %s seccomp profile decides", r.Syscalls.Profile)}
 	}
 	return r.judgeOther(r.Syscalls.Rules, SyscallAllow, SyscallDeny, same)
 }
@@ -192,7 +192,7 @@ func (r *Resolved) judgeOther(rules []Rule, allow, deny Kind, match func(*Rule) 
 	case layer < 0:
 		return Verdict{Why: "no layer grants anything"}
 	}
-	return Verdict{Why: fmt.Sprintf("no %s rule matches in %s", allow, r.layerName(layer))}
+	return Verdict{Why: fmt.Sprintf("nothing allows it: the %s rules of %s do not name it", allow, r.layerName(layer))}
 }
 
 // decideOther returns the rule that denies or, if ok, the one that grants;
