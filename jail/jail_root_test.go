@@ -32,7 +32,8 @@ func goBuild(t *testing.T, bin string) {
 	}
 }
 
-func makeJail(t *testing.T, workspace string) *hand {
+// initProgram is agentos-init as a sealed memfd.
+func initProgram(t *testing.T) *os.File {
 	t.Helper()
 	bin := filepath.Join(os.Getenv("AGENTOS_BIN"), "agentos-init")
 	if os.Getenv("AGENTOS_BIN") == "" {
@@ -43,10 +44,16 @@ func makeJail(t *testing.T, workspace string) *hand {
 	if err != nil {
 		t.Fatal(err)
 	}
-	initFD, err := jail.Memfd("init", data, true)
+	f, err := jail.Memfd("init", data, true)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f
+}
+
+func makeJail(t *testing.T, workspace string) *hand {
+	t.Helper()
+	initFD := initProgram(t)
 	ranges := jail.NewRanges("test")
 	t.Cleanup(ranges.Close)
 	base, err := ranges.Take()

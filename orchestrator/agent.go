@@ -51,14 +51,12 @@ func findAgent(o Options, workspace, home string) (agent, error) {
 		return agent{}, &Error{Err: errors.New("no command"), Hint: "name an agent, or a command after --"}
 	}
 	if !o.Command && !strings.Contains(o.Agent, "/") {
-		list, err := plugin.Load(pluginDirs(home)...)
-		if err != nil {
-			return agent{}, err
+		p, err := plugin.Find(o.Agent, pluginDirs(home)...)
+		if err == nil {
+			return pluginAgent(p, o.Args, pathEnv, workspace, home)
 		}
-		for _, p := range list {
-			if p.Name == o.Agent {
-				return pluginAgent(p, o.Args, pathEnv, workspace, home)
-			}
+		if !errors.Is(err, plugin.ErrUnknown) {
+			return agent{}, err
 		}
 	}
 	in, err := plugin.LocateCommand(o.Agent, pathEnv, home, workspace, workspace)

@@ -298,7 +298,7 @@ func (a *attachment) watch(ctx context.Context, happened chan<- rpc.Happened, fa
 func (a *attachment) happened(ctx context.Context, h rpc.Happened) (done bool) {
 	switch h.What {
 	case "exited":
-		a.exit.Code, a.exit.Signal = h.Code, h.Signal
+		a.exit.Code, a.exit.Signal, a.exit.Totals = h.Code, h.Signal, h.Totals
 		if h.Signal != 0 {
 			a.exit.Code = 128 + h.Signal
 		}

@@ -446,7 +446,7 @@ func TestRequestsAreValidJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = g.Close() }()
-	list, err := List(t.Context(), g)
+	list, err := List(t.Context(), g, false)
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)
 	}

@@ -16,6 +16,8 @@ type Gate interface {
 	// CallFDs sends one request with fds, which stay the caller's, decodes the
 	// answer into out and returns the descriptors that came with it.
 	CallFDs(ctx context.Context, v rpc.Verb, body, out any, fds ...int) ([]*os.File, error)
+	// Ask sends one request and leaves the answer for later.
+	Ask(v rpc.Verb, body any, fds ...int) (*rpc.Asked, error)
 	// Done is closed when the helper has gone.
 	Done() <-chan struct{}
 	// Close ends the conversation and the jails that were started in it.

@@ -54,7 +54,7 @@ func (e *embedded) Close() error {
 	return err
 }
 
-func embed(_ context.Context, c Connection) (Gate, error) {
+func embed(ctx context.Context, c Connection) (Gate, error) {
 	own, err := os.Executable()
 	if err != nil {
 		own = ""
@@ -93,6 +93,11 @@ func embed(_ context.Context, c Connection) (Gate, error) {
 	}
 	_ = other.Close()
 	g, err := rpc.NewClient(conn, c.Build)
+	if err == nil {
+		if err = g.Greet(ctx); err != nil {
+			_ = g.Close()
+		}
+	}
 	if err != nil {
 		if end := cmd.Wait(); end != nil {
 			err = fmt.Errorf("it ended early (%w): %w", end, err)

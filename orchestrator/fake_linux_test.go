@@ -74,7 +74,7 @@ func (f *fake) serve() {
 			_ = f.conn.Close()
 			return
 		}
-		go func() { // wait blocks
+		answer := func() {
 			body, fds, err := f.answer(r, files)
 			reply := rpc.Reply{ID: r.ID}
 			if err != nil {
@@ -88,7 +88,12 @@ func (f *fake) serve() {
 			}
 			_ = f.conn.Send(reply, fds...)
 			packet.CloseAll(files)
-		}()
+		}
+		if r.Verb.Ordered() || r.Verb == rpc.Start {
+			answer()
+		} else {
+			go answer() // wait blocks
+		}
 	}
 }
 

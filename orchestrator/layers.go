@@ -43,6 +43,15 @@ func Profile(name, home string) (*policy.Document, error) {
 	}
 }
 
+// grantor is [Profile] as it goes to the helper: a builtin by reference.
+func grantor(name, home string) (*policy.Document, error) {
+	b := strings.TrimPrefix(name, "builtin:")
+	if slices.Contains(policy.BuiltinNames(), b) {
+		return policy.BuiltinReference(b)
+	}
+	return Profile(name, home)
+}
+
 func loadPolicy(path string) (*policy.Document, error) {
 	doc, err := policy.Load(path)
 	if errors.Is(err, fs.ErrNotExist) {

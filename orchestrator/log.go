@@ -2,9 +2,7 @@ package orchestrator
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"time"
@@ -89,95 +87,4 @@ func (t *Tries) Has(r *segment.Record) bool {
 		t.until = r.Time
 	}
 	return r.JailPid == 1 && (t.until.IsZero() || !r.Time.After(t.until))
-}
-
-// Summary counts what a session's record holds.
-type Summary struct {
-	Session string         `json:"session"`
-	Name    string         `json:"name"`
-	Records uint64         `json:"records"`
-	Denied  int            `json:"denied"`
-	Kinds   map[string]int `json:"kinds"` // records by kind
-	Limits  []string       `json:"limits,omitempty"`
-	Lost    uint64         `json:"lost,omitempty"`
-	Escapes int            `json:"escapes,omitempty"`
-	Denials []Denial       `json:"denials,omitempty"` // most frequent first, at most 5
-}
-
-// Denial is what was refused, how often.
-type Denial struct {
-	What  string `json:"what"` // kind and object; hostile text
-	Rule  string `json:"rule"`
-	Count int    `json:"count"`
-}
-
-// Summarize reads a whole log.
-func Summarize(l *Log) (Summary, error) {
-	s := Summary{Session: l.Session, Name: l.Name, Kinds: map[string]int{}}
-	r, err := segment.Open(l.Files...)
-	if err != nil {
-		return s, fmt.Errorf("summarize log: %w", err)
-	}
-	denials := map[Denial]int{}
-	var tries Tries
-	for {
-		rec, err := r.Next()
-		var bad *segment.Problem
-		switch {
-		case errors.Is(err, io.EOF):
-			for d, n := range denials {
-				d.Count = n
-				s.Denials = append(s.Denials, d)
-			}
-			slices.SortFunc(s.Denials, func(a, b Denial) int {
-				if a.Count != b.Count {
-					return b.Count - a.Count
-				}
-				if a.What < b.What {
-					return -1
-				}
-				return 1
-			})
-			s.Denials = s.Denials[:min(len(s.Denials), 5)]
-			return s, nil
-		case errors.As(err, &bad):
-			continue // verify is for that
-		case err != nil:
-			return s, fmt.Errorf("summarize log: %w", err)
-		}
-		if !tries.Has(&rec) {
-			s.add(&rec, denials)
-		}
-	}
-}
-
-func (s *Summary) add(rec *segment.Record, denials map[Denial]int) {
-	s.Records++
-	s.Kinds[rec.Kind.String()]++
-	switch rec.Kind {
-	case event.Limit:
-		s.Limits = append(s.Limits, rec.Name)
-	case event.Loss:
-		s.Lost += rec.Count
-	case event.Escape:
-		s.Escapes++
-	case event.Receipt, event.Start, event.Spawn, event.End, event.Fork, event.Exit, event.Gap:
-	default:
-		if rec.Verdict == event.Deny {
-			n := max(1, int(min(rec.Count, 1<<30)))
-			s.Denied += n
-			if len(denials) < 10_000 {
-				denials[Denial{What: rec.Kind.String() + " " + object(rec), Rule: rec.Rule}] += n
-			}
-		}
-	}
-}
-
-func object(rec *segment.Record) string {
-	for _, o := range []string{rec.Path, rec.Addr, rec.Name} {
-		if o != "" {
-			return string([]byte(o)) // strings of a block share memory
-		}
-	}
-	return rec.Comm
 }

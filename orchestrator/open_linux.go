@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -56,55 +57,61 @@ func procFD(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) 
 // kernelName is the path of the object that f refers to, as the kernel knows it.
 func kernelName(f *os.File) (string, error) { return os.Readlink(procFD(f)) }
 
+// shown is one object of the view: its path and an O_PATH descriptor of it.
+type shown struct {
+	path string
+	fd   int
+}
+
+func closeShown(list []shown) {
+	for _, s := range list {
+		_ = unix.Close(s.fd)
+	}
+}
+
 // openView opens what the jail will show, with the user's rights. Entries that
 // may be missing are left out when they are, when the user may not reach them,
 // and when their path leads through a link (what is behind it has a name of its
 // own, and is shown under that one if a rule says so).
-func (p *Plan) openView() (files []*os.File, err error) {
-	defer func() {
-		if err != nil {
-			closeFiles(files)
-		}
-	}()
+func (p *Plan) openView() (list []shown, err error) {
+	list = make([]shown, 0, len(p.view))
 	for _, m := range p.view {
-		var f *os.File
 		if m.Path == p.Resolved.Vars.Workspace {
+			name, err := kernelName(p.workspace)
+			if err == nil && name != m.Path {
+				err = refuse(fmt.Errorf("workspace %s is now %s: it was moved or removed while the jail was made", m.Path, name), "")
+			}
+			if err != nil {
+				closeShown(list)
+				return nil, err
+			}
 			fd, err := unix.FcntlInt(p.workspace.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 			if err != nil {
-				return files, fmt.Errorf("duplicate workspace: %w", err)
+				closeShown(list)
+				return nil, fmt.Errorf("duplicate workspace: %w", err)
 			}
-			f = os.NewFile(uintptr(fd), m.Path)
-		} else {
-			fd, err := unix.Open(m.Path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-			if err != nil {
-				if m.Optional {
-					continue
-				}
-				return files, fmt.Errorf("open %s: %w", m.Path, err)
-			}
-			f = os.NewFile(uintptr(fd), m.Path)
-		}
-		name, err := kernelName(f)
-		switch {
-		case err != nil:
-			_ = f.Close()
-			return files, err
-		case name != m.Path && m.Optional, !givable(f):
-			_ = f.Close()
+			list = append(list, shown{m.Path, fd})
 			continue
-		case name != m.Path:
-			_ = f.Close()
-			return files, refuse(fmt.Errorf("workspace %s is now %s: it was moved or removed while the jail was made", m.Path, name), "")
 		}
-		files = append(files, f)
+		fd, err := unix.Openat2(unix.AT_FDCWD, m.Path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+		switch {
+		case err != nil && m.Optional:
+		case err != nil:
+			closeShown(list)
+			return nil, fmt.Errorf("open %s: %w", m.Path, err)
+		case givable(fd):
+			list = append(list, shown{m.Path, fd})
+		default:
+			_ = unix.Close(fd)
+		}
 	}
-	return files, nil
+	return list, nil
 }
 
 // givable: the helper takes files, directories, links and sockets only.
-func givable(f *os.File) bool {
+func givable(fd int) bool {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+	if err := unix.Fstat(fd, &st); err != nil {
 		return false
 	}
 	switch st.Mode & unix.S_IFMT {
@@ -176,16 +183,12 @@ func memfd(name string, data []byte) (*os.File, error) {
 
 // Launch has the helper build the jail of p and start the agent in it: with a
 // terminal of size tty, or with pipes when tty is nil. The jail lives as long as
-// the conversation g.
+// the conversation g. Everything is sent before anything is waited for; the
+// first request that fails is the error, and those behind it fail with it.
 func Launch(ctx context.Context, g Gate, p *Plan, tty *rpc.Terminal) (*Proc, error) {
 	if err := p.makeState(); err != nil {
 		return nil, err
 	}
-	files, err := p.openView()
-	if err != nil {
-		return nil, err
-	}
-	defer closeFiles(files)
 	data, err := p.document()
 	if err != nil {
 		return nil, err
@@ -194,36 +197,64 @@ func Launch(ctx context.Context, g Gate, p *Plan, tty *rpc.Terminal) (*Proc, err
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = doc.Close() }()
-	var draft rpc.Drafted
-	if err := call(ctx, g, rpc.Create, struct{}{}, &draft, int(doc.Fd())); err != nil {
+	created, err := g.Ask(rpc.Create, struct{}{}, int(doc.Fd()))
+	_ = doc.Close()
+	if err != nil {
 		return nil, fmt.Errorf("create jail: %w", err)
 	}
-	for len(files) > 0 {
-		n := min(len(files), packet.MaxFDs)
-		if err := give(ctx, g, draft.Session, files[:n]); err != nil {
-			return nil, err
+	defer created.Forget()
+	list, err := p.openView() // while the helper resolves the policy
+	if err != nil {
+		return nil, err
+	}
+	given, err := give(g, list)
+	defer func() {
+		for _, a := range given {
+			a.Forget()
 		}
-		closeFiles(files[:n])
-		files = files[n:]
+	}()
+	if err != nil {
+		closeShown(list)
+		return nil, err
 	}
-	proc := &Proc{Session: draft.Session, Name: draft.Name, gate: g, jail: true}
-	if err := proc.start(ctx, rpc.Start, rpc.StartJail{Session: draft.Session, Terminal: tty}, &proc.Started, tty != nil); err != nil {
-		return nil, fmt.Errorf("start jail: %w", err)
+	proc := &Proc{gate: g, jail: true}
+	var draft rpc.Drafted
+	err = proc.start(ctx, rpc.Start, rpc.StartJail{Terminal: tty}, &proc.Started, tty != nil, func() error {
+		closeShown(list)
+		list = nil
+		if _, err := created.Answer(ctx, &draft); err != nil {
+			return fmt.Errorf("create jail: %w", err)
+		}
+		for _, a := range given {
+			if _, err := a.Answer(ctx, nil); err != nil {
+				return fmt.Errorf("give the jail its files: %w", err)
+			}
+		}
+		return nil
+	})
+	closeShown(list) // unless start was not even sent, there is nothing left
+	if err != nil {
+		return nil, err
 	}
+	proc.Session, proc.Name = draft.Session, draft.Name
 	proc.ref = rpc.ProcRef{Session: draft.Session, Proc: proc.Started.Proc}
 	return proc, nil
 }
 
-func give(ctx context.Context, g Gate, session string, files []*os.File) error {
-	items := rpc.GiveItems{Session: session}
-	var fds []int
-	for _, f := range files {
-		items.Paths = append(items.Paths, f.Name())
-		fds = append(fds, int(f.Fd()))
+// give sends what is to be shown.
+func give(g Gate, list []shown) (asked []*rpc.Asked, err error) {
+	for part := range slices.Chunk(list, packet.MaxFDs) {
+		var items rpc.GiveItems
+		fds := make([]int, len(part))
+		for i, s := range part {
+			items.Paths = append(items.Paths, s.path)
+			fds[i] = s.fd
+		}
+		a, err := g.Ask(rpc.Give, items, fds...)
+		if err != nil {
+			return asked, fmt.Errorf("give the jail its files: %w", err)
+		}
+		asked = append(asked, a)
 	}
-	if err := call(ctx, g, rpc.Give, items, nil, fds...); err != nil {
-		return fmt.Errorf("give the jail its files: %w", err)
-	}
-	return nil
+	return asked, nil
 }

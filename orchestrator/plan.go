@@ -77,7 +77,11 @@ func Prepare(o Options) (*Plan, error) {
 		return nil, err
 	}
 	p.Agent, p.Argv, p.state = a.name, a.argv, a.state
-	if err := p.resolve(o, a, dir, home); err != nil {
+	profile, err := grantor(o.Policy, home)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.resolve(o, a, profile, dir, home); err != nil {
 		return nil, err
 	}
 	if err := checkWorkspace(dir, p.Resolved); err != nil {
@@ -116,18 +120,19 @@ func Resolve(o Options) (*policy.Resolved, error) {
 			return nil, err
 		}
 	}
+	profile, err := Profile(o.Policy, home)
+	if err != nil {
+		return nil, err
+	}
 	p := &Plan{}
-	if err := p.resolve(o, a, dir, home); err != nil {
+	if err := p.resolve(o, a, profile, dir, home); err != nil {
 		return nil, err
 	}
 	return p.Resolved, nil
 }
 
-func (p *Plan) resolve(o Options, a agent, dir, home string) error {
-	profile, err := Profile(o.Policy, home)
-	if err != nil {
-		return err
-	}
+func (p *Plan) resolve(o Options, a agent, profile *policy.Document, dir, home string) (err error) {
+	p.Stack.Builtins = policy.BuiltinDigest()
 	p.Stack.Vars = a.vars
 	p.Stack.Vars.Workspace, p.Stack.Vars.Home, p.Stack.Vars.Git = dir, home, gitDirs(dir)
 	if p.Stack.Layers, err = Layers(profile, home, dir); err != nil {

@@ -203,7 +203,7 @@ func TestWorkspaceIsWhatTheKernelSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	files, err := p.openView()
-	closeFiles(files)
+	closeShown(files)
 	if Status(err) != StatusRefused {
 		t.Errorf("a swapped workspace: %v", err)
 	}

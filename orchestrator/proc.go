@@ -29,9 +29,10 @@ type Proc struct {
 
 // Exit says how a process ended.
 type Exit struct {
-	Code    int      // exit status, or 128 + signal
-	Signal  int      // signal that ended it, 0 if none
-	Notices []string // what the helper had to say meanwhile, in order
+	Code    int         // exit status, or 128 + signal
+	Signal  int         // signal that ended it, 0 if none
+	Notices []string    // what the helper had to say meanwhile, in order
+	Totals  *rpc.Totals // of the record, at the end of a session's agent; nil if it is not known
 }
 
 // Close gives up our ends of the process' streams.
@@ -76,10 +77,11 @@ func Kill(ctx context.Context, g Gate, session string) error {
 	return call(ctx, g, rpc.Kill, rpc.SessionRef{Session: session}, nil)
 }
 
-// List returns the caller's sessions (root: all), newest first.
-func List(ctx context.Context, g Gate) ([]rpc.Session, error) {
+// List returns the caller's sessions (root: everybody's), newest first: those
+// that run, or all that have left a log.
+func List(ctx context.Context, g Gate, all bool) ([]rpc.Session, error) {
 	var s rpc.Sessions
-	if err := call(ctx, g, rpc.List, struct{}{}, &s); err != nil {
+	if err := call(ctx, g, rpc.List, rpc.ListSessions{All: all}, &s); err != nil {
 		return nil, fmt.Errorf("list sessions: %w", err)
 	}
 	return s.Sessions, nil
@@ -101,31 +103,61 @@ func Spawn(ctx context.Context, g Gate, s rpc.SpawnProc, tty *rpc.Terminal) (*Pr
 	s.Terminal = tty
 	p := &Proc{Session: s.Session, gate: g}
 	var sp rpc.Spawned
-	if err := p.start(ctx, rpc.Spawn, s, &sp, tty != nil); err != nil {
-		return nil, fmt.Errorf("start process in session: %w", err)
+	if err := p.start(ctx, rpc.Spawn, s, &sp, tty != nil, func() error { return nil }); err != nil {
+		return nil, err
 	}
 	p.ref = rpc.ProcRef{Session: s.Session, Proc: sp.Proc}
 	return p, nil
 }
 
 // start sends verb v with three pipe ends, or takes the terminal's master from
-// its answer.
-func (p *Proc) start(ctx context.Context, v rpc.Verb, body, out any, tty bool) error {
-	if tty {
-		files, err := p.gate.CallFDs(ctx, v, body, out)
+// its answer. before is what has to be answered first.
+func (p *Proc) start(ctx context.Context, v rpc.Verb, body, out any, tty bool, before func() error) (err error) {
+	var theirs [3]*os.File
+	defer func() {
+		closeFiles(theirs[:])
 		if err != nil {
+			_ = p.Close()
+		}
+	}()
+	var fds []int
+	if !tty {
+		if theirs, err = p.pipes(); err != nil {
 			return err
 		}
-		if len(files) != 1 {
-			closeFiles(files)
-			return fmt.Errorf("helper sent %d descriptors, want the terminal alone", len(files))
+		for _, f := range theirs {
+			fds = append(fds, int(f.Fd())) // also makes it blocking again, as programs expect
 		}
-		p.master, err = pollable(files[0])
+	}
+	started, err := p.gate.Ask(v, body, fds...)
+	if err != nil {
 		return err
 	}
-	var theirs [3]*os.File
-	var err error
-	defer func() { closeFiles(theirs[:]) }()
+	defer started.Forget()
+	if err := before(); err != nil {
+		return err
+	}
+	files, err := started.Answer(ctx, out)
+	switch {
+	case err != nil:
+		if v == rpc.Start {
+			return fmt.Errorf("start jail: %w", err)
+		}
+		return fmt.Errorf("start process in session: %w", err)
+	case !tty && len(files) > 0:
+		closeFiles(files)
+		return errors.New("helper sent descriptors for pipes")
+	case tty && len(files) != 1:
+		closeFiles(files)
+		return fmt.Errorf("helper sent %d descriptors, want the terminal alone", len(files))
+	case tty:
+		p.master, err = pollable(files[0])
+	}
+	return err
+}
+
+// pipes makes three pipes and returns the ends that are not ours.
+func (p *Proc) pipes() (theirs [3]*os.File, err error) {
 	theirs[0], p.in, err = os.Pipe()
 	if err == nil {
 		p.out, theirs[1], err = os.Pipe()
@@ -133,21 +165,7 @@ func (p *Proc) start(ctx context.Context, v rpc.Verb, body, out any, tty bool) e
 	if err == nil {
 		p.err, theirs[2], err = os.Pipe()
 	}
-	if err == nil {
-		var fds [3]int
-		for i, f := range theirs {
-			fds[i] = int(f.Fd()) // also makes it blocking again, as programs expect
-		}
-		var extra []*os.File
-		if extra, err = p.gate.CallFDs(ctx, v, body, out, fds[:]...); len(extra) > 0 {
-			closeFiles(extra)
-			err = errors.Join(err, errors.New("helper sent descriptors for pipes"))
-		}
-	}
-	if err != nil {
-		_ = p.Close()
-	}
-	return err
+	return theirs, err
 }
 
 // pollable returns f, which it takes, as a file whose reads can be interrupted.

@@ -25,6 +25,20 @@ func BenchmarkResolve(b *testing.B) {
 	})
 }
 
+// What agentos run does with a builtin policy before it reaches the helper.
+func BenchmarkReference(b *testing.B) {
+	for b.Loop() {
+		d, err := BuiltinReference("strict")
+		if err != nil {
+			b.Fatal(err)
+		}
+		r, err := Resolve([]Layer{{Profile, d}}, SampleVars())
+		if err != nil || len(r.View()) == 0 {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkAutomaton(b *testing.B) {
 	for _, name := range []string{"strict", "standard", "permissive"} {
 		d, err := Builtin(name)

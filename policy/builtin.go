@@ -7,28 +7,129 @@ import (
 	"strings"
 )
 
+//go:generate go test -run TestBuiltinTables -update .
+
 //go:embed builtin/*.toml
 var builtins embed.FS
 
 // BuiltinNames lists the builtin policies, most strict first after base.
 func BuiltinNames() []string { return []string{"base", "strict", "standard", "permissive"} }
 
+// builtinTable is a builtin policy as data of the program: parsing takes longer
+// than all else that a command does before it reaches the helper. The tables are
+// made from the TOML by a test, which fails when they differ from it. They have
+// no maps, which would be filled at each start of each program.
+type builtinTable struct {
+	doc     Document // without lists and maps
+	lists   []builtinList
+	set     []builtinSet // env.set
+	require []builtinRequire
+	places  []builtinPlace // sorted by key
+}
+
+type (
+	builtinList struct {
+		kind  Kind
+		items []placed
+	}
+	builtinSet     struct{ name, value string }
+	builtinRequire struct {
+		guarantee Guarantee
+		level     Level
+	}
+	builtinPlace struct {
+		key, pos string
+		At
+	}
+)
+
+func table(name string) *builtinTable {
+	i := slices.Index(BuiltinNames(), name)
+	if i < 0 {
+		return nil
+	}
+	return &builtinTables[i]
+}
+
+func (t *builtinTable) where(key string) (string, bool) {
+	i, ok := slices.BinarySearchFunc(t.places, key, func(p builtinPlace, key string) int { return strings.Compare(p.key, key) })
+	if !ok {
+		return "", false
+	}
+	return t.places[i].pos, true
+}
+
 // Builtin returns a fresh copy of the named builtin policy. Its File is
 // "builtin:NAME".
 func Builtin(name string) (*Document, error) {
-	data, err := BuiltinText(name)
-	if err != nil {
-		return nil, err
+	t := table(name)
+	if t == nil {
+		return nil, noBuiltin(name)
 	}
-	s := newSource("builtin:"+name, data)
-	s.trusted = true
-	return parseDocument(s)
+	d := t.doc
+	for _, p := range []**bool{&d.Files.AnyWorkspace, &d.Syscalls.UserNamespaces, &d.Terminal.Title} {
+		if *p != nil {
+			b := **p
+			*p = &b
+		}
+	}
+	d.Extends = slices.Clone(d.Extends)
+	for _, l := range t.lists {
+		list := make([]Item, len(l.items))
+		for i, p := range l.items {
+			list[i] = p.Item
+		}
+		*d.list(l.kind) = list
+	}
+	for _, s := range t.set {
+		if d.Env.Set == nil {
+			d.Env.Set = map[string]string{}
+		}
+		d.Env.Set[s.name] = s.value
+	}
+	for _, r := range t.require {
+		if d.Require == nil {
+			d.Require = Require{}
+		}
+		d.Require[r.guarantee] = r.level
+	}
+	d.At = map[string]At{}
+	for _, p := range t.places {
+		d.At[p.key] = p.At
+	}
+	d.Tests = slices.Clone(d.Tests)
+	for i := range d.Tests {
+		x := &d.Tests[i]
+		for _, list := range []*[]Item{&x.Read, &x.Write, &x.Exec, &x.Connect, &x.Syscall, &x.Env} {
+			*list = slices.Clone(*list)
+		}
+	}
+	return &d, nil
+}
+
+// BuiltinReference returns a small document that resolves as the named builtin
+// policy does, but has no tests: it only extends it. It is what crosses the gate
+// in its stead; see [PolicyDocument].
+func BuiltinReference(name string) (*Document, error) {
+	t := table(name)
+	if t == nil {
+		return nil, noBuiltin(name)
+	}
+	return &Document{File: t.doc.File, Version: 1, Name: t.doc.Name, Description: t.doc.Description, Extends: []Item{{Text: t.doc.File}}}, nil
+}
+
+// BuiltinDigest is the SHA-256, in hex, over the text of all builtin policies.
+// Two programs with the same one mean the same by their names.
+func BuiltinDigest() string { return builtinDigest }
+
+func noBuiltin(name string) error {
+	return fmt.Errorf("there is no builtin policy %q (%s)", name, strings.Join(BuiltinNames(), ", "))
 }
 
 // BuiltinText is the TOML of the named builtin policy, comments and all.
 func BuiltinText(name string) ([]byte, error) {
 	if !slices.Contains(BuiltinNames(), name) {
-		return nil, fmt.Errorf("there is no builtin policy %q (%s)", name, strings.Join(BuiltinNames(), ", "))
+		return nil, noBuiltin(name)
 	}
 	return builtins.ReadFile("builtin/" + name + ".toml")
 }

@@ -30,7 +30,8 @@ func (v Vars) Validate() error {
 	if v.Workspace == "" || v.Home == "" {
 		return errors.New("variables: workspace and home must be set")
 	}
-	for name, list := range v.paths() {
+	for _, name := range pathVariables {
+		list := v.values(name)
 		if len(list) > maxVar {
 			return fmt.Errorf("variable %s has over %d values", name, maxVar)
 		}
@@ -56,17 +57,27 @@ func (v Vars) Validate() error {
 	return nil
 }
 
-func (v Vars) paths() map[string][]string {
-	return map[string][]string{
-		"~": {v.Home}, "${workspace}": {v.Workspace}, "${agent.state}": v.State,
-		"${agent.tool}": v.Tool, "${agent.protect}": v.Protect, "${workspace.git}": v.Git,
+// values are what the named variable of a path stands for.
+func (v *Vars) values(name string) []string {
+	switch name {
+	case "~":
+		return []string{v.Home}
+	case "${workspace}":
+		return []string{v.Workspace}
+	case "${workspace.git}":
+		return v.Git
+	case "${agent.state}":
+		return v.State
+	case "${agent.tool}":
+		return v.Tool
+	case "${agent.protect}":
+		return v.Protect
 	}
+	return nil
 }
 
 // pathVariables are those that may begin a path, in the order to list them.
-func pathVariables() []string {
-	return []string{"~", "${workspace}", "${workspace.git}", "${agent.state}", "${agent.tool}", "${agent.protect}"}
-}
+var pathVariables = [...]string{"~", "${workspace}", "${workspace.git}", "${agent.state}", "${agent.tool}", "${agent.protect}"}
 
 func cleanPath(p string) error {
 	switch {
@@ -98,7 +109,7 @@ func splitVariable(s string) (name, rest string, err error) {
 			return "", "", errors.New("variable has no closing brace")
 		}
 		name, rest = s[:end+1], s[end+1:]
-		if !slices.Contains(pathVariables(), name) {
+		if !slices.Contains(pathVariables[:], name) {
 			return "", "", fmt.Errorf("unknown variable %s", name)
 		}
 		if rest != "" && rest[0] != '/' {
@@ -112,33 +123,36 @@ func splitVariable(s string) (name, rest string, err error) {
 	}
 }
 
-// expandGlob replaces the variable at the head of a glob and quotes the value.
-func (v Vars) expandGlob(s string) ([]string, error) { return v.expand(s, quoteGlob) }
-
-// expandPath is expandGlob for plain paths.
-func (v Vars) expandPath(s string) ([]string, error) {
-	return v.expand(s, func(s string) string { return s })
-}
-
-func (v Vars) expand(s string, quote func(string) string) ([]string, error) {
-	name, rest, err := splitVariable(s)
-	if err != nil {
-		return nil, err
-	}
-	if name == "" {
-		return []string{s}, nil
-	}
-	var out []string
-	for _, value := range v.paths()[name] {
-		p := quote(value) + rest
-		if value == "/" && rest != "" {
-			p = rest
-		}
+// expandPath replaces the variable at the head of a plain path by its values,
+// each once.
+func (v *Vars) expandPath(s string) (out []string, err error) {
+	err = v.expand(s, func(s string) string { return s }, func(p string) {
 		if !slices.Contains(out, p) {
 			out = append(out, p)
 		}
+	})
+	return out, err
+}
+
+// expand calls add with each text that s stands for; quote is applied to the
+// values of variables.
+func (v *Vars) expand(s string, quote func(string) string, add func(string)) error {
+	name, rest, err := splitVariable(s)
+	if err != nil {
+		return err
 	}
-	return out, nil
+	if name == "" {
+		add(s)
+		return nil
+	}
+	for _, value := range v.values(name) {
+		if value == "/" && rest != "" {
+			add(rest)
+		} else {
+			add(quote(value) + rest)
+		}
+	}
+	return nil
 }
 
 // quoteGlob makes every byte of p stand for itself in a glob.
@@ -162,6 +176,13 @@ func quoteGlob(p string) string {
 func literalPrefix(g string) (prefix string, whole bool) {
 	if !strings.HasPrefix(g, "/") {
 		return "/", false
+	}
+	special := strings.IndexAny(g, `*?[{\`)
+	if plain := special < 0 || g[special] != '\\'; plain && !strings.Contains(g, "//") { // nearly always: a part of g itself
+		if special < 0 {
+			return rooted(strings.TrimSuffix(g, "/")), true
+		}
+		return rooted(g[:strings.LastIndexByte(g[:special], '/')]), false
 	}
 	out := ""
 	for _, c := range strings.Split(g[1:], "/") {
@@ -207,31 +228,34 @@ func unquote(c string) (string, bool) {
 // braces expands {a,b} in a glob, at most 64 ways; a glob with more, or with
 // nested braces, is returned cut before the first brace as "prefix*".
 func braces(g string) []string {
+	if !strings.Contains(g, "{") {
+		return []string{g}
+	}
 	out := []string{""}
-	for i := 0; i < len(g); i++ {
+	for g != "" {
+		i := strings.IndexAny(g, `{\`)
 		switch {
-		case g[i] == '\\' && i+1 < len(g):
-			out = appendAll(out, g[i:i+2])
-			i++
-		case g[i] == '{':
-			end := closing(g, i)
-			if end < 0 {
-				return appendAll(out, "*")
-			}
-			alts := splitAlternatives(g[i+1 : end])
-			if len(alts)*len(out) > 64 {
-				return appendAll(out, "*")
-			}
-			var next []string
-			for _, o := range out {
-				for _, a := range alts {
-					next = append(next, o+a)
-				}
-			}
-			out, i = next, end
-		default:
-			out = appendAll(out, g[i:i+1])
+		case i < 0 || i == len(g)-1 && g[i] == '\\':
+			return appendAll(out, g)
+		case g[i] == '\\':
+			out, g = appendAll(out, g[:i+2]), g[i+2:]
+			continue
 		}
+		end := closing(g, i)
+		if end < 0 {
+			return appendAll(out, g[:i]+"*")
+		}
+		alts := splitAlternatives(g[i+1 : end])
+		if len(alts)*len(out) > 64 {
+			return appendAll(out, g[:i]+"*")
+		}
+		next := make([]string, 0, len(alts)*len(out))
+		for _, o := range out {
+			for _, a := range alts {
+				next = append(next, o+g[:i]+a)
+			}
+		}
+		out, g = next, g[end+1:]
 	}
 	return out
 }

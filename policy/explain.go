@@ -147,7 +147,7 @@ func (r *Resolved) whyNot(op Kind, p string) string {
 			who = append(who, r.layerName(i))
 		}
 	}
-	return fmt.Sprintf("no %s rule matches in %s", op, strings.Join(who, ", "))
+	return fmt.Sprintf("nothing allows it: the %s rules of %s do not name it", op, strings.Join(who, " and of "))
 }
 
 func (r *Resolved) connect(arg string) Verdict {
@@ -169,7 +169,7 @@ func (r *Resolved) syscall(name string) Verdict {
 		}
 	}
 	if !slices.Contains(r.Syscalls.Allow, name) {
-		return Verdict{Default: true, Why: fmt.Sprintf("the %s seccomp profile decides", r.Syscalls.Profile)}
+		return Verdict{Default: true, Why: fmt.Sprintf("the policy does not name it: the %s seccomp profile decides", r.Syscalls.Profile)}
 	}
 	return r.judgeOther(r.Syscalls.Rules, SyscallAllow, SyscallDeny, same)
 }
@@ -181,8 +181,23 @@ func (r *Resolved) env(name string) Verdict {
 	return r.judgeOther(r.Env.Rules, EnvPass, EnvDeny, func(rule *Rule) bool { return matchStar(rule.Glob, name) })
 }
 
-// judgeOther is judge for rules that are not about files.
+// judgeOther is judge for rules that are not about files, in words.
 func (r *Resolved) judgeOther(rules []Rule, allow, deny Kind, match func(*Rule) bool) Verdict {
+	ok, rule, layer := r.decideOther(rules, allow, deny, match)
+	switch {
+	case ok:
+		return Verdict{Allow: true, Rule: rule, Why: "allowed by " + rule.String()}
+	case rule != nil:
+		return Verdict{Rule: rule, Why: "denied by " + rule.String()}
+	case layer < 0:
+		return Verdict{Why: "no layer grants anything"}
+	}
+	return Verdict{Why: fmt.Sprintf("nothing allows it: the %s rules of %s do not name it", allow, r.layerName(layer))}
+}
+
+// decideOther returns the rule that denies or, if ok, the one that grants;
+// without either the layer in which no rule grants, -1 if none has such rules.
+func (r *Resolved) decideOther(rules []Rule, allow, deny Kind, match func(*Rule) bool) (ok bool, rule *Rule, layer int) {
 	for l := range r.Layers {
 		var last *Rule
 		for i := range rules {
@@ -191,29 +206,24 @@ func (r *Resolved) judgeOther(rules []Rule, allow, deny Kind, match func(*Rule) 
 			}
 		}
 		if last != nil && !last.Except {
-			return Verdict{Rule: last, Why: "denied by " + last.String()}
+			return false, last, l
 		}
 	}
-	var grant *Rule
+	layer = -1
 	for l, info := range r.Layers {
 		if !slices.Contains(info.Lists, allow) {
 			continue
 		}
-		grant = nil
-		for i := range rules {
-			if rule := &rules[i]; rule.Layer == l && rule.Kind == allow && match(rule) {
-				grant = rule
-				break
-			}
+		i := 0
+		for i < len(rules) && (rules[i].Layer != l || rules[i].Kind != allow || !match(&rules[i])) {
+			i++
 		}
-		if grant == nil {
-			return Verdict{Why: fmt.Sprintf("no %s rule matches in %s", allow, r.layerName(l))}
+		if i == len(rules) {
+			return false, nil, l
 		}
+		rule, layer = &rules[i], l
 	}
-	if grant == nil {
-		return Verdict{Why: "no layer grants anything"}
-	}
-	return Verdict{Allow: true, Rule: grant, Why: "allowed by " + grant.String()}
+	return rule != nil, rule, layer
 }
 
 // Environ is the environment of the jail: what passes of parent ("K=V"
@@ -222,7 +232,11 @@ func (r *Resolved) judgeOther(rules []Rule, allow, deny Kind, match func(*Rule) 
 func (r *Resolved) Environ(parent []string) []string {
 	vars := map[string]string{}
 	for _, kv := range parent {
-		if k, v, ok := strings.Cut(kv, "="); ok && r.env(k).Allow {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok {
+			continue
+		}
+		if ok, _, _ := r.decideOther(r.Env.Rules, EnvPass, EnvDeny, func(rule *Rule) bool { return matchStar(rule.Glob, k) }); ok {
 			vars[k] = v
 		}
 	}

@@ -2,22 +2,35 @@ package policy
 
 import (
 	"fmt"
-	"maps"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // maxRules bounds the file rules of all layers together; the automaton numbers
 // rules in 16 bits.
 const maxRules = 8192
 
-// placed is an Item that knows its document, because a layer is one document
-// and those it extends.
+// placed is an Item and its place as text, because a layer is one document and
+// those it extends.
 type placed struct {
 	Item
-	file string
+	pos string // file:line:col
 }
 
-func (p placed) pos() string { return fmt.Sprintf("%s:%d:%d", p.file, p.Line, p.Col) }
+// fault is an error at the place of p.
+func (p placed) fault(format string, args ...any) *Error {
+	file := strings.TrimSuffix(p.pos, place("", p.At))
+	return &Error{File: file, Line: p.Line, Col: p.Col, Msg: fmt.Sprintf(format, args...)}
+}
+
+// place is file:line:col.
+func place(file string, at At) string {
+	b := make([]byte, 0, len(file)+12)
+	b = append(append(b, file...), ':')
+	b = append(strconv.AppendInt(b, int64(at.Line), 10), ':')
+	return string(strconv.AppendInt(b, int64(at.Col), 10))
+}
 
 // merged is one layer with its extends joined: lists are joined (extended
 // documents first), single values of the extending document win.
@@ -25,59 +38,154 @@ type merged struct {
 	kind  LayerKind
 	doc   *Document // single values, joined; lists are in the map
 	lists map[Kind][]placed
-	at    map[string]string // dotted key of a single value to file:line:col
+	from  []placer // of the single values; the last that knows one counts
+}
+
+// placer says where a document has a single value, by its dotted key.
+type placer interface {
+	where(key string) (pos string, ok bool)
 }
 
 // merge joins a document with those it extends.
 func merge(l Layer) (*merged, error) {
-	m := &merged{kind: l.Kind, doc: &Document{File: l.Doc.File, Name: l.Doc.Name}, lists: map[Kind][]placed{}, at: map[string]string{}}
-	if err := m.add(l.Doc, 0); err != nil {
+	m := &merged{kind: l.Kind, doc: &Document{File: l.Doc.File, Name: l.Doc.Name}, lists: map[Kind][]placed{}}
+	if err := m.add(l.Doc); err != nil {
 		return nil, err
 	}
 	m.doc.Tests = l.Doc.Tests
 	return m, nil
 }
 
-func (m *merged) add(d *Document, depth int) error {
-	if depth > 4 {
-		return &Error{File: d.File, Msg: "extends go deeper than 4"}
-	}
+func (m *merged) add(d *Document) error {
 	for _, e := range d.Extends {
-		b, err := Builtin(e.Text[len("builtin:"):])
-		if err != nil {
-			return d.itemError(e, "", "%v", err)
+		t := table(strings.TrimPrefix(e.Text, "builtin:"))
+		if t == nil {
+			return d.itemError(e, "", "there is no builtin policy %q", e.Text)
 		}
-		if err := m.add(b, depth+1); err != nil {
+		if err := m.extend(t, 0); err != nil {
 			return err
 		}
 	}
-	for kind, list := range d.kinds() {
+	for _, kind := range ruleKinds {
+		list := *d.list(kind)
 		if list == nil {
 			continue
 		}
-		if m.lists[kind] == nil {
-			m.lists[kind] = []placed{}
+		out := make([]placed, len(list))
+		for i, it := range list {
+			out[i] = placed{it, place(d.File, it.At)}
 		}
-		for _, it := range list {
-			m.lists[kind] = append(m.lists[kind], placed{it, d.File})
-		}
+		m.join(kind, out)
 	}
-	for key, at := range d.At {
-		m.at[key] = fmt.Sprintf("%s:%d:%d", d.File, at.Line, at.Col)
-	}
+	m.from = append(m.from, d)
 	m.singles(d)
+	for k, v := range d.Env.Set {
+		m.set(k, v)
+	}
+	for g, l := range d.Require {
+		m.require(g, l)
+	}
 	return nil
 }
 
-// kinds lists the document's lists by the kind of rule that they make.
-func (d *Document) kinds() map[Kind][]Item {
-	return map[Kind][]Item{
-		Read: d.Files.Read, Write: d.Files.Write, Exec: d.Files.Exec, Deny: d.Files.Deny,
-		Protect: d.Files.Protect, Private: d.Files.Private,
-		NetAllow: d.Net.Allow, NetDeny: d.Net.Deny, NetUnix: d.Net.Unix,
-		SyscallAllow: d.Syscalls.Allow, SyscallDeny: d.Syscalls.Deny,
-		EnvPass: d.Env.Pass, EnvDeny: d.Env.Deny,
+// extend adds a builtin policy, which is there in parts already.
+func (m *merged) extend(t *builtinTable, depth int) error {
+	if depth > 4 {
+		return &Error{File: t.doc.File, Msg: "extends go deeper than 4"}
 	}
+	for _, e := range t.doc.Extends {
+		if err := m.extend(table(strings.TrimPrefix(e.Text, "builtin:")), depth+1); err != nil {
+			return err
+		}
+	}
+	for _, l := range t.lists {
+		m.join(l.kind, l.items)
+	}
+	m.from = append(m.from, t)
+	m.singles(&t.doc)
+	for _, s := range t.set {
+		m.set(s.name, s.value)
+	}
+	for _, r := range t.require {
+		m.require(r.guarantee, r.level)
+	}
+	return nil
+}
+
+func (m *merged) join(kind Kind, items []placed) {
+	if m.lists[kind] == nil {
+		m.lists[kind] = slices.Clip(items) // appending copies: a table is never written to
+		return
+	}
+	m.lists[kind] = append(m.lists[kind], items...)
+}
+
+func (m *merged) set(name, value string) {
+	if m.doc.Env.Set == nil {
+		m.doc.Env.Set = map[string]string{}
+	}
+	m.doc.Env.Set[name] = value
+}
+
+func (m *merged) require(g Guarantee, l Level) {
+	if m.doc.Require == nil {
+		m.doc.Require = Require{}
+	}
+	m.doc.Require[g] = l
+}
+
+// at is the place of a single value, "" if no document has it.
+func (m *merged) at(key string) string {
+	for i := len(m.from) - 1; i >= 0; i-- {
+		if pos, ok := m.from[i].where(key); ok {
+			return pos
+		}
+	}
+	return ""
+}
+
+func (d *Document) where(key string) (string, bool) {
+	at, ok := d.At[key]
+	if !ok {
+		return "", false
+	}
+	return place(d.File, at), true
+}
+
+// ruleKinds are the kinds of rules that documents have lists of.
+var ruleKinds = [...]Kind{Read, Write, Exec, Deny, Protect, Private, NetAllow, NetDeny, NetUnix, SyscallAllow, SyscallDeny, EnvPass, EnvDeny}
+
+// list is the document's list that makes rules of that kind.
+func (d *Document) list(kind Kind) *[]Item {
+	switch kind {
+	case Read:
+		return &d.Files.Read
+	case Write:
+		return &d.Files.Write
+	case Exec:
+		return &d.Files.Exec
+	case Deny:
+		return &d.Files.Deny
+	case Protect:
+		return &d.Files.Protect
+	case Private:
+		return &d.Files.Private
+	case NetAllow:
+		return &d.Net.Allow
+	case NetDeny:
+		return &d.Net.Deny
+	case NetUnix:
+		return &d.Net.Unix
+	case SyscallAllow:
+		return &d.Syscalls.Allow
+	case SyscallDeny:
+		return &d.Syscalls.Deny
+	case EnvPass:
+		return &d.Env.Pass
+	case EnvDeny:
+		return &d.Env.Deny
+	}
+	return nil
 }
 
 // singles lets the single values of d replace those of m.
@@ -99,14 +207,6 @@ func (m *merged) singles(d *Document) {
 	replace(&t.Audit.OnOverload, d.Audit.OnOverload)
 	replace(&t.Terminal.OSC52, d.Terminal.OSC52)
 	replace(&t.Terminal.Title, d.Terminal.Title)
-	if d.Env.Set != nil && t.Env.Set == nil {
-		t.Env.Set = map[string]string{}
-	}
-	maps.Copy(t.Env.Set, d.Env.Set)
-	if d.Require != nil && t.Require == nil {
-		t.Require = Require{}
-	}
-	maps.Copy(t.Require, d.Require)
 }
 
 func replace[T comparable](to *T, from T) {

@@ -75,7 +75,7 @@ func parseDocument(s *source) (*Document, error) {
 	if root.keys["version"] == nil {
 		return nil, s.errorf(At{1, 1}, "begin the file with: version = 1", `key "version" is missing`)
 	}
-	if err := d.validate(!s.trusted); err != nil {
+	if err := d.validate(true); err != nil {
 		return nil, err
 	}
 	return d, nil

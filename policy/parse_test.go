@@ -261,7 +261,7 @@ func FuzzLayer(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	js, err := json.Marshal(PolicyDocument{[]Layer{{Profile, d}}, SampleVars()})
+	js, err := json.Marshal(PolicyDocument{Layers: []Layer{{Profile, d}}, Vars: SampleVars()})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -119,7 +119,7 @@ func TestAutomatonAgainstNaive(t *testing.T) {
 // reload resolves what the helper would read.
 func reload(t *testing.T, layers []Layer, v Vars) *Resolved {
 	t.Helper()
-	js, err := json.Marshal(PolicyDocument{layers, v})
+	js, err := json.Marshal(PolicyDocument{Layers: layers, Vars: v})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -135,10 +135,10 @@ func (r *Resolved) layerName(i int) string {
 
 // matchStar matches a pattern in which '*' stands for any run of bytes.
 func matchStar(pattern, s string) bool {
-	parts := strings.Split(pattern, "*")
-	if len(parts) == 1 {
+	if !strings.Contains(pattern, "*") {
 		return pattern == s
 	}
+	parts := strings.Split(pattern, "*")
 	s, ok := strings.CutPrefix(s, parts[0])
 	if !ok {
 		return false

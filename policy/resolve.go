@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Kind is what a rule does.
@@ -71,6 +72,16 @@ type Resolved struct {
 	Where        map[string]string `json:"where,omitempty"` // dotted key of a single value to the file:line:col that set it
 	Tests        []Test            `json:"tests,omitempty"` // of the profile
 	Refused      []Refusal         `json:"refused,omitempty"`
+
+	memo *memo // what was derived; nil when this was not made by Resolve
+}
+
+// memo keeps what several parts of a program ask a resolved policy for.
+type memo struct {
+	hashed, viewed, judged sync.Once
+	hash                   string
+	view                   []Mount
+	engine                 bool
 }
 
 // NetRules is the network part of a resolved policy.
@@ -120,7 +131,7 @@ func Resolve(layers []Layer, v Vars) (*Resolved, error) {
 	if err := checkLayers(layers); err != nil {
 		return nil, fmt.Errorf("resolve policy: %w", err)
 	}
-	r := &Resolved{Vars: v, Where: map[string]string{}}
+	r := &Resolved{Vars: v, Where: map[string]string{}, memo: &memo{}}
 	all := make([]*merged, len(layers))
 	for i, l := range layers {
 		if err := l.Doc.validate(false); err != nil {
@@ -176,18 +187,26 @@ func checkLayers(layers []Layer) error {
 
 // addFiles appends the file rules of layer i.
 func (r *Resolved) addFiles(i int, m *merged) error {
-	for _, kind := range []Kind{Read, Write, Exec, Deny, Protect} {
+	kinds := []Kind{Read, Write, Exec, Deny, Protect}
+	n := 0
+	for _, kind := range kinds {
+		n += len(m.lists[kind])
+	}
+	r.Files = slices.Grow(r.Files, n+n/4)
+	for _, kind := range kinds {
 		for _, p := range m.lists[kind] {
 			text, except := strings.CutPrefix(p.Text, "!")
-			globs, err := r.Vars.expandGlob(text)
+			first := len(r.Files)
+			err := r.Vars.expand(text, quoteGlob, func(g string) {
+				if !slices.ContainsFunc(r.Files[first:], func(o Rule) bool { return o.Glob == g }) {
+					r.Files = append(r.Files, Rule{Kind: kind, Glob: g, Except: except, Layer: i, Pos: p.pos, Text: p.Text})
+				}
+			})
 			if err != nil {
-				return &Error{File: p.file, Line: p.Line, Col: p.Col, Msg: err.Error()}
+				return p.fault("%v", err)
 			}
-			if len(r.Files)+len(globs) > maxRules {
-				return &Error{File: p.file, Line: p.Line, Col: p.Col, Msg: fmt.Sprintf("over %d file rules in all layers together", maxRules)}
-			}
-			for _, g := range globs {
-				r.Files = append(r.Files, Rule{Kind: kind, Glob: g, Except: except, Layer: i, Pos: p.pos(), Text: p.Text})
+			if len(r.Files) > maxRules {
+				return p.fault("over %d file rules in all layers together", maxRules)
 			}
 		}
 	}
@@ -196,7 +215,7 @@ func (r *Resolved) addFiles(i int, m *merged) error {
 		text, except := strings.CutPrefix(p.Text, "!")
 		paths, err := r.Vars.expandPath(text)
 		if err != nil {
-			return &Error{File: p.file, Line: p.Line, Col: p.Col, Msg: err.Error()}
+			return p.fault("%v", err)
 		}
 		for _, q := range paths {
 			if except {
@@ -223,7 +242,7 @@ func (r *Resolved) addOther(i int, m *merged) {
 				list, _ = r.Vars.expandPath(text) // checked by Validate
 			}
 			for _, g := range list {
-				*to = append(*to, Rule{Kind: kind, Glob: g, Except: except, Layer: i, Pos: p.pos(), Text: p.Text})
+				*to = append(*to, Rule{Kind: kind, Glob: g, Except: except, Layer: i, Pos: p.pos, Text: p.Text})
 			}
 		}
 	}
@@ -251,7 +270,7 @@ func (r *Resolved) both(all []*merged, get func(*merged) *bool) bool {
 func (r *Resolved) joinSingles(all []*merged) {
 	strict := func(key string, m *merged, take bool) bool {
 		if take {
-			r.Where[key] = m.at[key]
+			r.Where[key] = m.at(key)
 		}
 		return take
 	}
@@ -279,7 +298,7 @@ func (r *Resolved) joinSingles(all []*merged) {
 					r.Require = Require{}
 				}
 				r.Require[g] = l
-				r.Where["require."+string(g)] = m.at["require."+string(g)]
+				r.Where["require."+string(g)] = m.at("require." + string(g))
 			}
 		}
 	}
@@ -303,14 +322,14 @@ func (r *Resolved) joinListen(i int, m *merged) {
 	case l == "":
 	case l == "jail", m.kind == Profile && r.Net.Listen == "":
 		r.Net.Listen = l
-		r.Where["net.listen"] = m.at["net.listen"]
+		r.Where["net.listen"] = m.at("net.listen")
 	case m.kind == Profile && r.Net.Listen != l:
 		// Two different port ranges: nothing is open that both did not name.
-		r.Refused = append(r.Refused, Refusal{Layer: i, Pos: m.at["net.listen"], What: "net.listen " + l, By: r.Where["net.listen"]})
+		r.Refused = append(r.Refused, Refusal{Layer: i, Pos: m.at("net.listen"), What: "net.listen " + l, By: r.Where["net.listen"]})
 		r.Net.Listen = "jail"
 	case r.Net.Listen == "":
 		r.Net.Listen = l
-		r.Where["net.listen"] = m.at["net.listen"]
+		r.Where["net.listen"] = m.at("net.listen")
 	}
 	if m.kind == Profile && l == "" {
 		r.Net.Listen = "jail"
@@ -327,11 +346,11 @@ func (r *Resolved) joinEnvSet(i int, set map[string]string, m *merged) {
 			if m.kind == Project {
 				by = "a project may not set variables"
 			}
-			r.Refused = append(r.Refused, Refusal{Layer: i, Pos: m.at[key], What: "env.set " + k, By: by})
+			r.Refused = append(r.Refused, Refusal{Layer: i, Pos: m.at(key), What: "env.set " + k, By: by})
 			continue
 		}
 		set[k] = v
-		r.Where[key] = m.at[key]
+		r.Where[key] = m.at(key)
 	}
 }
 
@@ -360,6 +379,14 @@ func fallback(to *string, v string) {
 // Hash is the SHA-256, in hex, over the JSON of the resolved policy. Two
 // policies with the same hash give the same jail.
 func (r *Resolved) Hash() string {
+	if r.memo == nil {
+		return r.sum()
+	}
+	r.memo.hashed.Do(func() { r.memo.hash = r.sum() })
+	return r.memo.hash
+}
+
+func (r *Resolved) sum() string {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return "" // cannot happen: all fields are plain data; "" equals no hash

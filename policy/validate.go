@@ -82,6 +82,9 @@ func (d *Document) head() error {
 // lists checks every []Item of a section by its item tag.
 func (d *Document) lists(v reflect.Value, globs bool) error {
 	for i := range v.NumField() {
+		if v.Field(i).IsZero() {
+			continue
+		}
 		list, ok := v.Field(i).Interface().([]Item)
 		if !ok {
 			continue
@@ -118,7 +121,7 @@ func checkItem(kind, text string, globs bool) (hint string, err error) {
 	case "path", "socket":
 		name, rest, err := splitVariable(text)
 		if err != nil {
-			return "variables: " + strings.Join(pathVariables(), ", "), err
+			return "variables: " + strings.Join(pathVariables[:], ", "), err
 		}
 		if name != "" {
 			rest = "/x" + rest
@@ -154,7 +157,7 @@ func checkItem(kind, text string, globs bool) (hint string, err error) {
 func checkGlob(text string, syntax bool) (hint string, err error) {
 	name, rest, err := splitVariable(text)
 	if err != nil {
-		return "variables: " + strings.Join(pathVariables(), ", "), err
+		return "variables: " + strings.Join(pathVariables[:], ", "), err
 	}
 	if name != "" {
 		rest = "/x" + rest
@@ -176,6 +179,9 @@ func validEnv(s string) bool {
 // enums checks every field with an enum tag.
 func (d *Document) enums(at string, v reflect.Value) error {
 	for i := range v.NumField() {
+		if v.Field(i).IsZero() {
+			continue
+		}
 		f := v.Type().Field(i)
 		if keyOf(f) == "" || keyOf(f) == "version" {
 			continue

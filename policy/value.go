@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 )
@@ -275,10 +277,41 @@ type Layer struct {
 	Doc  *Document `json:"doc"`
 }
 
-// PolicyDocument is what crosses the gate: everything [Resolve] needs.
+// reference is a document that only extends others, in JSON.
+type reference struct {
+	File        string `json:"file"`
+	Version     int    `json:"version"`
+	Name        string `json:"name"`
+	Description string `json:"description,omitzero"`
+	Extends     []Item `json:"extends,omitzero"`
+}
+
+// MarshalJSON is what the fields say. A document that only extends others, which
+// most are, does not pay for the reflection on all that it does not have.
+func (l Layer) MarshalJSON() ([]byte, error) {
+	type plain Layer
+	if l.Doc == nil {
+		return json.Marshal(plain(l))
+	}
+	rest := *l.Doc
+	r := reference{rest.File, rest.Version, rest.Name, rest.Description, rest.Extends}
+	rest.File, rest.Version, rest.Name, rest.Description, rest.Extends = "", 0, "", "", nil
+	if !reflect.ValueOf(&rest).Elem().IsZero() {
+		return json.Marshal(plain(l))
+	}
+	return json.Marshal(struct {
+		Kind LayerKind `json:"kind"`
+		Doc  reference `json:"doc"`
+	}{l.Kind, r})
+}
+
+// PolicyDocument is what crosses the gate: everything [Resolve] needs. Layers
+// name builtin policies that they extend; Builtins is the [BuiltinDigest] of who
+// wrote it, so that both sides mean the same ones.
 type PolicyDocument struct {
-	Layers []Layer `json:"layers"`
-	Vars   Vars    `json:"vars"`
+	Layers   []Layer `json:"layers"`
+	Vars     Vars    `json:"vars"`
+	Builtins string  `json:"builtins"`
 }
 
 func (g Guarantee) known() bool {

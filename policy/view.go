@@ -24,7 +24,7 @@ type Mount struct {
 
 // alwaysPrivate is never shown from the host, whatever a document says: the
 // jail cannot do without its own.
-func alwaysPrivate() []string { return []string{"/", "/dev", "/proc", "/sys"} }
+var alwaysPrivate = [...]string{"/", "/dev", "/proc", "/sys"}
 
 // View lists the trees of the host to show, sorted by path, parents first. A
 // tree is the literal prefix of a read, write or exec rule that all layers
@@ -34,18 +34,43 @@ func alwaysPrivate() []string { return []string{"/", "/dev", "/proc", "/sys"} }
 // show nothing; they hold inside trees that other rules show. Braces are
 // expanded. An entry that a parent with the same rights covers is left out.
 func (r *Resolved) View() []Mount {
-	read, write, exec := r.trees(Read), r.trees(Write), r.trees(Exec)
-	all := slices.Concat(read, write, exec)
-	slices.Sort(all)
-	var out []Mount
-	for _, p := range slices.Compact(all) {
-		m := Mount{Path: p, Access: ReadOnly, Exec: covers(exec, p), Optional: p != r.Vars.Workspace}
-		if covers(write, p) {
+	if r.memo == nil {
+		return r.view()
+	}
+	r.memo.viewed.Do(func() { r.memo.view = r.view() })
+	return slices.Clone(r.memo.view)
+}
+
+func (r *Resolved) view() []Mount {
+	kinds := [...]Kind{Read, Write, Exec}
+	grants := map[string]uint8{} // bit i: a tree of kinds[i] begins here
+	for i, kind := range kinds {
+		r.trees(kind, func(p string) { grants[p] |= 1 << i })
+	}
+	paths := make([]string, 0, len(grants))
+	for p := range grants {
+		paths = append(paths, p)
+	}
+	slices.Sort(paths)
+	out := make([]Mount, 0, len(paths))
+	index := make(map[string]int, len(paths)) // into out
+	for _, p := range paths {
+		bits, nearest := grants[p], -1
+		for dir := p; dir != "/"; {
+			dir = parent(dir)
+			bits |= grants[dir]
+			if i, ok := index[dir]; ok && nearest < 0 {
+				nearest = i
+			}
+		}
+		m := Mount{Path: p, Access: ReadOnly, Exec: bits&(1<<2) != 0, Optional: p != r.Vars.Workspace}
+		if bits&(1<<1) != 0 {
 			m.Access = ReadWrite
 		}
-		if len(out) > 0 && covered(out, m) {
-			continue
+		if nearest >= 0 && m.Optional && out[nearest].Access == m.Access && out[nearest].Exec == m.Exec {
+			continue // what is above it shows it with the same rights
 		}
+		index[p] = len(out)
 		out = append(out, m)
 	}
 	return out
@@ -55,6 +80,14 @@ func (r *Resolved) View() []Mount {
 // [Resolved.View] shows: deny and protect rules, and grants that are not whole
 // trees. Without, mounts alone enforce the policy.
 func (r *Resolved) NeedsEngine() bool {
+	if r.memo == nil {
+		return r.needsEngine()
+	}
+	r.memo.judged.Do(func() { r.memo.engine = r.needsEngine() })
+	return r.memo.engine
+}
+
+func (r *Resolved) needsEngine() bool {
 	for i := range r.Files {
 		rule := &r.Files[i]
 		if rule.Kind == Deny || rule.Kind == Protect {
@@ -72,19 +105,9 @@ func (r *Resolved) NeedsEngine() bool {
 	return false
 }
 
-// covered says whether the nearest parent in list gives m's rights already.
-// list is sorted by path.
-func covered(list []Mount, m Mount) bool {
-	for i := len(list) - 1; i >= 0; i-- {
-		if below(m.Path, list[i].Path) {
-			return list[i].Access == m.Access && list[i].Exec == m.Exec && m.Optional
-		}
-	}
-	return false
-}
-
-// trees is the intersection over layers of the literal prefixes of one kind.
-func (r *Resolved) trees(kind Kind) []string {
+// trees gives the intersection over layers of the literal prefixes of one kind,
+// some of them several times.
+func (r *Resolved) trees(kind Kind, add func(string)) {
 	byLayer := make([][]string, len(r.Layers))
 	for i := range r.Files {
 		rule := &r.Files[i]
@@ -96,21 +119,24 @@ func (r *Resolved) trees(kind Kind) []string {
 			byLayer[rule.Layer] = append(byLayer[rule.Layer], p)
 		}
 	}
-	var out []string
-	for _, p := range slices.Concat(byLayer...) {
-		if p != r.Vars.Workspace && r.private(p) {
-			continue // grants the jail's own tree, and no right on the host's trees below it
-		}
-		if r.everyLayer(kind, func(l int) bool { return covers(byLayer[l], p) }) {
-			out = append(out, p)
+	for own, trees := range byLayer {
+		for _, p := range trees {
+			if p != r.Vars.Workspace && r.private(p) {
+				continue // grants the jail's own tree, and no right on the host's trees below it
+			}
+			if r.everyLayer(kind, func(l int) bool { return l == own || covers(byLayer[l], p) }) {
+				add(p)
+			}
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 func (r *Resolved) private(p string) bool {
-	return below(p, "/proc") || slices.Contains(alwaysPrivate(), p) || slices.Contains(r.Private, p)
+	if slices.Contains(alwaysPrivate[:], p) || below(p, "/proc") {
+		return true
+	}
+	_, own := slices.BinarySearch(r.Private, p) // sorted
+	return own
 }
 
 // covers says whether p lies at or below one of the trees.

@@ -42,7 +42,7 @@ var floors = []struct {
 	{1, rootSide, "jail/posture", "reads the confinement of a live process from /proc, for init's own check and for tests"},
 	{1, rootSide, "jail/seccomp/install", "loads filter bytes into a thread without cgo, so that init can"},
 	{1, userSide, "orchestrator/terminal", "the user's terminal: raw mode, what an agent's output may do to it"},
-	{1, rootSide, "jail/seccomp", "policy words to filter bytes; the only package with libseccomp"},
+	{1, both, "jail/seccomp", "policy words to filter bytes; the only package with libseccomp, and only with cgo; users are told what its table says"},
 	{1, both, "policy", "the document; resolved by the caller and again by root"},
 
 	{2, rootSide, "jail", "blueprint to live jail: gets a cgroup descriptor and filter bytes, knows neither package"},

@@ -102,6 +102,22 @@ func TestExplainNamesTheLine(t *testing.T) {
 	if status != 126 || !strings.HasPrefix(out, "deny: ") || !strings.Contains(out, "at builtin:strict:") {
 		t.Errorf("status %d, %q", status, out)
 	}
+	for name, want := range map[string]struct {
+		status int
+		begins string
+	}{
+		"openat": {0, "allow: the policy does not name it; the default seccomp profile allows it ("},
+		"bpf":    {126, "deny: the policy does not name it; the default seccomp profile refuses it with EPERM"},
+		"clone":  {0, "depends: the policy does not name it; the default seccomp profile looks at its arguments ("},
+		"nosuch": {126, "deny: the policy does not name it; the default seccomp profile does not know it"},
+	} {
+		if status, out, _ := call(t, "policy", "explain", "syscall", name); status != want.status || !strings.HasPrefix(out, want.begins) {
+			t.Errorf("%s: status %d, %q", name, status, out)
+		}
+	}
+	if status, out, _ = call(t, "policy", "explain", "read", "/srv/other"); status != 126 || !strings.HasPrefix(out, "deny: nothing allows it: the read rules of profile layer strict") {
+		t.Errorf("status %d, %q", status, out)
+	}
 	if status, out, _ = call(t, "policy", "explain", "write", "src/main.go"); status != 0 || !strings.HasPrefix(out, "allow: ") {
 		t.Errorf("status %d, %q", status, out)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agentos/agentos/audit/event"
+	"github.com/agentos/agentos/jail/seccomp"
 	"github.com/agentos/agentos/orchestrator"
 	"github.com/agentos/agentos/policy"
 )
@@ -266,7 +267,7 @@ func (p *program) policyExplain() *cobra.Command {
 		Use:   "explain read|write|exec|connect|syscall|env ARG",
 		Short: "say whether something is allowed, and which line decides",
 		Long: `Says whether an operation is allowed, from the same code that the kernel's rules are compiled with.
-Paths may begin with ~/ or be relative to the workspace. The exit status is 0 if it is allowed, 126 if it is denied.`,
+Paths may begin with ~/ or be relative to the workspace. The exit status is 0 if it is allowed, or depends on the arguments of a system call; 126 if it is denied.`,
 		Example: "  agentos policy explain read .env\n  agentos policy explain connect api.github.com:443 --policy standard",
 		Args:    count(2, 2, "an operation and its object"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -283,14 +284,15 @@ Paths may begin with ~/ or be relative to the workspace. The exit status is 0 if
 				return err
 			}
 			v := e.Explain(policy.Op(args[0]), args[1])
+			depends := v.Default && profiled(args[1], &v)
 			if asJSON {
 				if err := p.out.json(v); err != nil {
 					return err
 				}
 			} else {
-				p.verdict(v)
+				p.verdict(v, depends)
 			}
-			if !v.Allow && !v.Default {
+			if !v.Allow && !depends {
 				return exitStatus(orchestrator.StatusRefused)
 			}
 			return nil
@@ -313,13 +315,39 @@ Paths may begin with ~/ or be relative to the workspace. The exit status is 0 if
 	return c
 }
 
-func (p *program) verdict(v policy.Verdict) {
+// profiled completes the verdict on a system call that the policy does not name,
+// and reports whether it depends on the arguments of the call.
+func profiled(name string, v *policy.Verdict) (depends bool) {
+	const who = "the policy does not name it; the default seccomp profile "
+	for _, c := range seccomp.Calls() {
+		if c.Name != name {
+			continue
+		}
+		switch c.Class {
+		case seccomp.Allow:
+			v.Allow, v.Why = true, who+"allows it ("+c.Why+")"
+		case seccomp.Check:
+			v.Why, depends = who+"looks at its arguments ("+c.Why+")", true
+		case seccomp.Refuse:
+			v.Why = who + "refuses it with EPERM (" + c.Why + ")"
+		case seccomp.Never:
+			v.Why = who + "refuses it with EPERM, whatever a policy says (" + c.Why + ")"
+		default:
+			v.Why = who + "answers ENOSYS, as if the kernel did not have it (" + c.Why + ")"
+		}
+		return depends
+	}
+	v.Why = who + "does not know it and answers ENOSYS, as if the kernel did not have it"
+	return false
+}
+
+func (p *program) verdict(v policy.Verdict, depends bool) {
 	word := p.out.red("deny")
 	switch {
 	case v.Allow:
 		word = p.out.green("allow")
-	case v.Default:
-		word = "default"
+	case depends:
+		word = "depends"
 	}
 	if v.Rule == nil {
 		p.out.linef("%s: %s", word, event.Printable(v.Why))

@@ -31,7 +31,7 @@ func run(ctx context.Context, args []string, in, out, errs *os.File) int {
 	p := &program{in: in, environ: os.Environ(), home: os.Getenv("HOME")}
 	noColor := os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb"
 	p.out, p.err = newPrinter(out, noColor), newPrinter(errs, noColor)
-	root := p.root()
+	root := p.root(args)
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out) // help was asked for: data
@@ -53,7 +53,27 @@ func run(ctx context.Context, args []string, in, out, errs *os.File) int {
 	return orchestrator.Status(err)
 }
 
-func (p *program) root() *cobra.Command {
+// commands are made one by one, because most runs need one of them.
+var commands = []struct {
+	name string
+	make func(*program) *cobra.Command
+}{
+	{"run", (*program).runCommand},
+	{"audit", (*program).auditCommand},
+	{"policy", (*program).policyCommand},
+	{"doctor", (*program).doctorCommand},
+	{"ps", (*program).psCommand},
+	{"exec", (*program).execCommand},
+	{"kill", (*program).killCommand},
+	{"agents", (*program).agentsCommand},
+	{"version", (*program).versionCommand},
+	{"man", (*program).manCommand},
+	{"completion", (*program).completionCommand},
+}
+
+// root is the command with the one below it that args name, or with all of them:
+// without one, and for those that speak about the others.
+func (p *program) root(args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "agentos",
 		Short: "run AI coding agents in jails, and see what they did",
@@ -75,10 +95,15 @@ func (p *program) root() *cobra.Command {
 		return &orchestrator.Error{Err: err, Hint: c.CommandPath() + " --help"}
 	})
 	root.SetVersionTemplate("agentos {{.Version}}\n")
-	root.AddCommand(
-		p.runCommand(), p.auditCommand(), p.policyCommand(), p.doctorCommand(), p.psCommand(), p.execCommand(), p.killCommand(),
-		p.agentsCommand(), p.versionCommand(), p.manCommand(), p.completionCommand(),
-	)
+	for _, c := range commands {
+		if len(args) > 0 && args[0] == c.name && c.name != "man" && c.name != "completion" {
+			root.AddCommand(c.make(p))
+			return root
+		}
+	}
+	for _, c := range commands {
+		root.AddCommand(c.make(p))
+	}
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "help" {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os/signal"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -91,7 +90,7 @@ func (p *program) runAgent(ctx context.Context, o orchestrator.Options, report b
 		return proc, nil
 	})
 	if proc != nil {
-		p.summary(ctx, g, proc, exit, report)
+		p.summary(proc, exit, report)
 	}
 	if err != nil {
 		return err
@@ -133,53 +132,39 @@ func (p *program) attach(ctx context.Context, denyClipboard, denyTitle bool, sta
 	return proc, exit, err
 }
 
-// summary says what was refused, when something was. It must not keep the user
-// from their prompt for long.
-func (p *program) summary(ctx context.Context, g orchestrator.Gate, proc *orchestrator.Proc, exit orchestrator.Exit, report bool) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
+// summary says what was refused, when something was, or when a report is wanted.
+func (p *program) summary(proc *orchestrator.Proc, exit orchestrator.Exit, report bool) {
 	if proc.Terminal() {
 		for _, n := range exit.Notices { // on the screen they were drawn over
 			p.err.note("%s", n)
 		}
 	}
-	l, err := orchestrator.OpenLog(ctx, g, proc.Session)
-	if err != nil {
-		if report {
-			p.err.note("no summary: %v", err)
-		}
+	t := exit.Totals
+	if t == nil { // the helper has gone, which is an error already
 		return
 	}
-	defer func() { _ = l.Close() }()
-	s, err := orchestrator.Summarize(l)
-	if err != nil {
-		if report {
-			p.err.note("no summary: %v", err)
-		}
+	if !report && t.Denied == 0 && len(t.Limits) == 0 && t.Lost == 0 && t.Escapes == 0 {
 		return
 	}
-	if !report && s.Denied == 0 && len(s.Limits) == 0 && s.Lost == 0 && s.Escapes == 0 {
-		return
+	parts := []string{fmt.Sprintf("%d records", t.Records)}
+	if t.Denied > 0 {
+		parts = append(parts, p.err.red(fmt.Sprintf("%d denied", t.Denied)))
 	}
-	parts := []string{fmt.Sprintf("%d records", s.Records)}
-	if s.Denied > 0 {
-		parts = append(parts, p.err.red(fmt.Sprintf("%d denied", s.Denied)))
+	if len(t.Limits) > 0 {
+		parts = append(parts, "limits hit: "+clean(strings.Join(t.Limits, ", ")))
 	}
-	if len(s.Limits) > 0 {
-		parts = append(parts, "limits hit: "+strings.Join(s.Limits, ", "))
+	if t.Lost > 0 {
+		parts = append(parts, p.err.red(fmt.Sprintf("%d events lost", t.Lost)))
 	}
-	if s.Lost > 0 {
-		parts = append(parts, p.err.red(fmt.Sprintf("%d events lost", s.Lost)))
+	if t.Escapes > 0 {
+		parts = append(parts, p.err.red(fmt.Sprintf("%d escape events", t.Escapes)))
 	}
-	if s.Escapes > 0 {
-		parts = append(parts, p.err.red(fmt.Sprintf("%d escape events", s.Escapes)))
-	}
-	_, _ = fmt.Fprintf(p.err.w, "agentos: session %s: %s\n", clean(s.Name), strings.Join(parts, ", "))
+	_, _ = fmt.Fprintf(p.err.w, "agentos: session %s: %s\n", clean(proc.Name), strings.Join(parts, ", "))
 	switch {
-	case s.Denied > 0:
-		p.err.hint("agentos audit show " + s.Name + " --denied")
+	case t.Denied > 0:
+		p.err.hint("agentos audit show " + proc.Name + " --denied")
 	case report:
-		p.err.hint("agentos audit show " + s.Name)
+		p.err.hint("agentos audit show " + proc.Name)
 	default:
 		_ = p.err.flush()
 	}

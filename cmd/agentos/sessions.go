@@ -25,7 +25,7 @@ func (p *program) psCommand() *cobra.Command {
 				return err
 			}
 			defer func() { _ = g.Close() }()
-			list, err := orchestrator.List(c.Context(), g)
+			list, err := orchestrator.List(c.Context(), g, all)
 			if err != nil {
 				return err
 			}
@@ -115,13 +115,14 @@ func (p *program) completeSessions(c *cobra.Command, args []string, _ string) ([
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer func() { _ = g.Close() }()
-	list, err := orchestrator.List(ctx, g)
+	past := c.Parent() != nil && c.Parent().Name() == "audit"
+	list, err := orchestrator.List(ctx, g, past)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var out []string
 	for _, s := range list {
-		if s.State != "ended" || c.Parent() != nil && c.Parent().Name() == "audit" {
+		if s.State != "ended" || past {
 			out = append(out, s.Name)
 		}
 	}

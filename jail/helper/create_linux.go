@@ -1,11 +1,13 @@
 package helper
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,22 +23,26 @@ func invalid(format string, a ...any) error {
 	return &rpc.Error{Code: rpc.Invalid, Text: fmt.Sprintf(format, a...)}
 }
 
-// create opens a draft from the document in f, a sealed memfd.
+// create opens the draft of this conversation from the document in f, a sealed
+// memfd.
 func (c *conversation) create(f *os.File) (any, []*os.File, error) {
-	doc, stack, err := readDocument(f)
+	if c.draft != nil {
+		return nil, nil, invalid("this conversation has a draft already")
+	}
+	doc, err := readDocument(f)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkDocument(doc, stack.Vars); err != nil {
-		return nil, nil, err
-	}
-	org, err := c.s.orgLayers()
+	org, err := c.s.readOrg()
 	if err != nil {
 		return nil, nil, err
 	}
-	res, err := policy.Resolve(append(org, stack.Layers...), stack.Vars)
+	res, err := c.s.resolved.get(org, doc.Policy)
 	if err != nil {
-		return nil, nil, &rpc.Error{Code: rpc.Refused, Text: err.Error()}
+		return nil, nil, err
+	}
+	if err := checkDocument(doc, res.Vars); err != nil {
+		return nil, nil, err
 	}
 	sp, err := c.s.takeSpare()
 	if err != nil {
@@ -51,35 +57,50 @@ func (c *conversation) create(f *os.File) (any, []*os.File, error) {
 		v.close()
 		return nil, nil, err
 	}
+	c.draft = v
 	c.mu.Lock()
 	c.made = append(c.made, v)
 	c.mu.Unlock()
 	return rpc.Drafted{Session: v.id, Name: v.name}, nil, nil
 }
 
+// startDraft starts the draft. One that does not start is gone.
+func (c *conversation) startDraft(ctx context.Context, draft *session, r rpc.Request, fds []*os.File) (any, []*os.File, error) {
+	if draft == nil {
+		return nil, nil, errNoDraft
+	}
+	body, out, err := with(r, func(m rpc.StartJail) (any, []*os.File, error) {
+		m.Session = draft.id
+		return c.start(ctx, m, fds)
+	})
+	if err != nil {
+		draft.close()
+	}
+	return body, out, err
+}
+
+var errNoDraft = &rpc.Error{Code: rpc.Invalid, Text: "this conversation has no draft of a jail"}
+
 // readDocument reads the whole document once. Only a sealed memfd is read: any
 // other file could block, change or grow.
-func readDocument(f *os.File) (doc rpc.Document, stack policy.PolicyDocument, err error) {
+func readDocument(f *os.File) (doc rpc.Document, err error) {
 	const sealed = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil || seals&sealed != sealed {
-		return doc, stack, invalid("the document must be a sealed memfd")
+		return doc, invalid("the document must be a sealed memfd")
 	}
 	st, err := f.Stat()
 	if err != nil {
-		return doc, stack, err
+		return doc, err
 	}
 	if st.Size() > rpc.MaxDocument {
-		return doc, stack, &rpc.Error{Code: rpc.Invalid, Text: fmt.Sprintf("policy, arguments and environment take %d bytes; %d are the limit", st.Size(), rpc.MaxDocument)}
+		return doc, &rpc.Error{Code: rpc.Invalid, Text: fmt.Sprintf("policy, arguments and environment take %d bytes; %d are the limit", st.Size(), rpc.MaxDocument)}
 	}
 	data := make([]byte, st.Size())
 	if _, err := f.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) {
-		return doc, stack, fmt.Errorf("read document: %w", err)
+		return doc, fmt.Errorf("read document: %w", err)
 	}
-	if err := packet.UnmarshalDocument(data, &doc); err != nil {
-		return doc, stack, err
-	}
-	return doc, stack, packet.UnmarshalDocument(doc.Policy, &stack)
+	return doc, packet.UnmarshalDocument(data, &doc)
 }
 
 func checkDocument(doc rpc.Document, v policy.Vars) error {
@@ -160,21 +181,21 @@ func nameRune(r rune) rune {
 	return '-'
 }
 
-// give takes descriptors of a draft. Each must be what its label says: the
+// give takes descriptors of the draft. Each must be what its label says: the
 // kernel names the object, and the policy's view must name that path.
 func (c *conversation) give(m rpc.GiveItems, fds []*os.File) (any, []*os.File, error) {
-	v, err := c.find(m.Session)
-	if err != nil {
-		return nil, nil, err
-	}
-	if v.now() != draft {
-		return nil, nil, invalid("session %s is no draft any more", v.name)
+	v := c.draft
+	if v == nil {
+		return nil, nil, errNoDraft
 	}
 	if len(m.Paths) != len(fds) {
 		return nil, nil, invalid("%d paths for %d descriptors", len(m.Paths), len(fds))
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.phase != draft {
+		return nil, nil, invalid("session %s is no draft any more", v.name) // it was killed
+	}
 	if len(v.given)+len(fds) > maxGiven {
 		return nil, nil, invalid("more than %d paths in one view", maxGiven)
 	}
@@ -183,7 +204,7 @@ func (c *conversation) give(m rpc.GiveItems, fds []*os.File) (any, []*os.File, e
 		if _, shown := v.policy.view[p]; !shown {
 			return nil, nil, &rpc.Error{Code: rpc.Refused, Text: fmt.Sprintf("%s is not in the policy's view", p)}
 		}
-		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+		name, err := kernelName(int(f.Fd()))
 		if err != nil {
 			return nil, nil, fmt.Errorf("name descriptor: %w", err)
 		}
@@ -194,13 +215,23 @@ func (c *conversation) give(m rpc.GiveItems, fds []*os.File) (any, []*os.File, e
 		if err != nil || flags&unix.O_PATH == 0 {
 			return nil, nil, invalid("%s was not opened with O_PATH", p)
 		}
-		dup, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-		if err != nil {
-			return nil, nil, err
-		}
-		v.given = append(v.given, given{p, os.NewFile(uintptr(dup), p)})
+		v.given = append(v.given, given{p, f})
+		fds[i] = nil // the draft's now
 	}
 	return struct{}{}, nil, nil
+}
+
+// kernelName is the path of what fd refers to, as the kernel knows it.
+func kernelName(fd int) (string, error) {
+	var buf [unix.PathMax]byte
+	n, err := unix.Readlinkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), buf[:])
+	if err != nil {
+		return "", err
+	}
+	if n == len(buf) {
+		return "", unix.ENAMETOOLONG
+	}
+	return string(buf[:n]), nil
 }
 
 // agentIDs are the ids of the agent inside: the caller's where they are those of

@@ -13,8 +13,9 @@ import (
 // maxListed bounds the sessions of one answer, so that it fits a message.
 const maxListed = 200
 
-// list names the caller's sessions, running ones first, then by age.
-func (c *conversation) list() (any, []*os.File, error) {
+// list names the caller's sessions, running ones first, then by age. Those that
+// have ended are read from the disk, and may be many.
+func (c *conversation) list(m rpc.ListSessions) (any, []*os.File, error) {
 	var out rpc.Sessions
 	c.s.mu.Lock()
 	live := map[string]bool{}
@@ -25,9 +26,12 @@ func (c *conversation) list() (any, []*os.File, error) {
 		}
 	}
 	c.s.mu.Unlock()
-	past, err := c.s.past(c.peer)
-	if err != nil {
-		return nil, nil, err
+	var past []about
+	if m.All {
+		var err error
+		if past, err = c.s.past(c.peer); err != nil {
+			return nil, nil, err
+		}
 	}
 	for _, a := range past {
 		if !live[a.ID] {

@@ -14,13 +14,17 @@ import (
 	"github.com/agentos/agentos/policy"
 )
 
-// orgLayers reads the organisation's policy files. No directory means no
-// organisation layer; anything else that goes wrong refuses every start, because a
-// rule that cannot be read cannot be kept.
-func (s *Server) orgLayers() ([]policy.Layer, error) {
-	refuse := func(err error) error {
-		return &rpc.Error{Code: rpc.Refused, Text: fmt.Sprintf("the organisation policy cannot be used: %v", err), Hint: "ask whoever administers " + s.opt.Org}
-	}
+// orgFile is one policy file of the organisation as it was read.
+type orgFile struct {
+	path string
+	data []byte
+}
+
+// readOrg reads the organisation's policy files, sorted by name. No directory
+// means no organisation layer; anything else that goes wrong refuses every start,
+// because a rule that cannot be read cannot be kept.
+func (s *Server) readOrg() ([]orgFile, error) {
+	refuse := func(err error) error { return refuseOrg(err, s.opt.Org) }
 	dir, err := os.OpenFile(s.opt.Org, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -37,39 +41,56 @@ func (s *Server) orgLayers() ([]policy.Layer, error) {
 		return nil, refuse(err)
 	}
 	slices.Sort(names)
-	var out []policy.Layer
+	var out []orgFile
 	for _, n := range names {
 		if filepath.Ext(n) != ".toml" {
 			continue
 		}
-		doc, err := orgDocument(dir, filepath.Join(s.opt.Org, n), n)
+		f, err := readOrgFile(dir, filepath.Join(s.opt.Org, n), n)
 		if err != nil {
 			return nil, refuse(err)
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+func refuseOrg(err error, dir string) error {
+	return &rpc.Error{Code: rpc.Refused, Text: fmt.Sprintf("the organisation policy cannot be used: %v", err), Hint: "ask whoever administers " + dir}
+}
+
+// orgLayers parses what was read.
+func orgLayers(files []orgFile) ([]policy.Layer, error) {
+	var out []policy.Layer
+	for _, f := range files {
+		doc, err := policy.Parse(f.path, f.data)
+		if err != nil {
+			return nil, refuseOrg(err, filepath.Dir(f.path))
 		}
 		out = append(out, policy.Layer{Kind: policy.Org, Doc: doc})
 	}
 	return out, nil
 }
 
-func orgDocument(dir *os.File, path, name string) (*policy.Document, error) {
+func readOrgFile(dir *os.File, path, name string) (orgFile, error) {
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return orgFile{}, fmt.Errorf("open %s: %w", path, err)
 	}
 	f := os.NewFile(uintptr(fd), path)
 	defer f.Close()
 	if err := rootOwned(f); err != nil {
-		return nil, err
+		return orgFile{}, err
 	}
 	data := make([]byte, policy.MaxSize+1)
 	n, err := f.ReadAt(data, 0)
 	if n > policy.MaxSize {
-		return nil, fmt.Errorf("%s: larger than a policy may be", path)
+		return orgFile{}, fmt.Errorf("%s: larger than a policy may be", path)
 	}
 	if n == 0 && err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		return orgFile{}, fmt.Errorf("read %s: %w", path, err)
 	}
-	return policy.Parse(path, data[:n])
+	return orgFile{path, data[:n]}, nil
 }
 
 // rootOwned refuses what anybody but root could have written.

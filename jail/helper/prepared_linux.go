@@ -1,23 +1,104 @@
 package helper
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"os"
 	"slices"
 	"sync"
 
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/broker"
+	"github.com/agentos/agentos/jail/packet"
+	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/jail/seccomp"
 	"github.com/agentos/agentos/policy"
 	"github.com/agentos/agentos/policy/glob"
 )
 
-// How many policies, and mount plans of each, are kept: the same people start
-// the same agents on the same workspaces.
+// maxKept bounds the policies, and the mount plans of each, that are kept: the
+// same people start the same agents on the same workspaces. A document over
+// maxKeptDocument bytes is not the common case, and not worth the memory.
 const (
-	maxPrepared = 16
-	maxPlans    = 16
+	maxKept         = 16
+	maxKeptDocument = 256 << 10
 )
+
+// latest keeps the values that were used last, by key. None of them changes any
+// more, so that they are used by several sessions at once.
+type latest[K comparable, V any] struct {
+	mu   sync.Mutex
+	list []kept[K, V] // latest last
+}
+
+type kept[K comparable, V any] struct {
+	key   K
+	value V
+}
+
+func (l *latest[K, V]) find(key K) (value V, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.list, func(k kept[K, V]) bool { return k.key == key })
+	if i < 0 {
+		return value, false
+	}
+	k := l.list[i]
+	l.list = append(slices.Delete(l.list, i, i+1), k)
+	return k.value, true
+}
+
+func (l *latest[K, V]) add(key K, value V) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.list) >= maxKept {
+		l.list = slices.Delete(l.list, 0, 1)
+	}
+	l.list = append(l.list, kept[K, V]{key, value})
+}
+
+// resolved keeps the latest policies by the hash of all that they are made of.
+type resolved struct {
+	latest[[sha256.Size]byte, *policy.Resolved]
+}
+
+// get resolves the policy of a document below the organisation's files, which
+// were read just now.
+func (c *resolved) get(org []orgFile, document []byte) (*policy.Resolved, error) {
+	sum := sha256.New()
+	part := func(data []byte) {
+		_ = binary.Write(sum, binary.LittleEndian, uint64(len(data))) // a hash takes all
+		sum.Write(data)
+	}
+	for _, f := range org {
+		part([]byte(f.path))
+		part(f.data)
+	}
+	part(document)
+	key := [sha256.Size]byte(sum.Sum(nil))
+	if res, ok := c.find(key); ok {
+		return res, nil
+	}
+	var stack policy.PolicyDocument
+	if err := packet.UnmarshalDocument(document, &stack); err != nil {
+		return nil, err
+	}
+	if stack.Builtins != policy.BuiltinDigest() {
+		return nil, &rpc.Error{Code: rpc.Unsupported, Text: "the builtin policies of the helper are not those of the caller", Hint: "install agentos and agentos-helper from one release"}
+	}
+	layers, err := orgLayers(org)
+	if err != nil {
+		return nil, err
+	}
+	res, err := policy.Resolve(append(layers, stack.Layers...), stack.Vars)
+	if err != nil {
+		return nil, &rpc.Error{Code: rpc.Refused, Text: err.Error()}
+	}
+	if len(document) <= maxKeptDocument {
+		c.add(key, res)
+	}
+	return res, nil
+}
 
 // prepared is what a resolved policy comes to, whoever starts a jail under it:
 // everything of a start that is slow and always the same. It does not change.
@@ -37,37 +118,34 @@ type prepared struct {
 	blob    *os.File // sealed memfd: rules
 	program *os.File // sealed memfd: filter
 
-	mu    sync.Mutex
-	plans []plan // latest last
+	plans latest[string, plan]
 }
 
-// preparations keeps the latest policies.
+// preparations keeps the latest policies, by the object and by the hash of what
+// they are: a document that differs in nothing that counts is the same policy.
 type preparations struct {
-	mu   sync.Mutex
-	list []*prepared // latest last
+	byObject latest[*policy.Resolved, *prepared]
+	byHash   latest[string, *prepared]
 }
 
 // get returns what r comes to; r must not change any more.
 func (c *preparations) get(r *policy.Resolved) *prepared {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	i := slices.IndexFunc(c.list, func(p *prepared) bool { return p.res == r })
-	if i < 0 {
-		hash := r.Hash()
-		if i = slices.IndexFunc(c.list, func(p *prepared) bool { return p.hash == hash }); i < 0 {
-			p := &prepared{res: r, hash: hash, view: map[string]policy.Mount{}, tops: slices.Concat([]string{r.Vars.Workspace, r.Vars.Home}, r.Vars.State, r.Vars.Git)}
-			for _, m := range r.View() {
-				p.view[m.Path] = m
-			}
-			if len(c.list) >= maxPrepared {
-				c.list = slices.Delete(c.list, 0, 1) // its files close with the last jail that uses them
-			}
-			c.list = append(c.list, p)
-			return p
-		}
+	if p, ok := c.byObject.find(r); ok {
+		return p
 	}
-	p := c.list[i]
-	c.list = append(slices.Delete(c.list, i, i+1), p)
+	hash := r.Hash()
+	p, ok := c.byHash.find(hash)
+	if !ok {
+		p = &prepared{
+			res: r, hash: hash, view: map[string]policy.Mount{},
+			tops: slices.Concat([]string{r.Vars.Workspace, r.Vars.Home}, r.Vars.State, r.Vars.Git),
+		}
+		for _, m := range r.View() {
+			p.view[m.Path] = m
+		}
+		c.byHash.add(hash, p)
+	}
+	c.byObject.add(r, p)
 	return p
 }
 
@@ -101,30 +179,23 @@ func (p *prepared) make(s *Server) (err error) {
 	return err
 }
 
-// plan is a mount plan, and how each of its mounts is shown.
+// plan is a mount plan with the targets of its mounts.
 type plan struct {
-	key string // everything that decides what is in it
 	jail.Plan
-	shared, own []string // targets of the mounts in the tree and in the Spec
+	shared, own []string // in the tree and in the Spec
 }
 
-// planned returns the kept plan of that key, or the one that make makes.
-func (p *prepared) planned(key string, make func() (jail.Plan, error)) (plan, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	i := slices.IndexFunc(p.plans, func(k plan) bool { return k.key == key })
-	if i < 0 {
-		made, err := make()
-		if err != nil {
-			return plan{}, err
-		}
-		if len(p.plans) >= maxPlans {
-			p.plans = slices.Delete(p.plans, 0, 1)
-		}
-		p.plans = append(p.plans, plan{key, made, jail.Binds(made.Tree), jail.Binds(made.Spec.Mounts)})
-		i = len(p.plans) - 1
+// planned returns the kept plan of that key, which says everything that decides
+// what is in it, or the one that compile makes.
+func (p *prepared) planned(key string, compile func() (jail.Plan, error)) (plan, error) {
+	if kept, ok := p.plans.find(key); ok {
+		return kept, nil
 	}
-	k := p.plans[i]
-	p.plans = append(slices.Delete(p.plans, i, i+1), k)
-	return k, nil
+	made, err := compile()
+	if err != nil {
+		return plan{}, err
+	}
+	out := plan{made, jail.Binds(made.Tree), jail.Binds(made.Spec.Mounts)}
+	p.plans.add(key, out)
+	return out, nil
 }

@@ -1,12 +1,15 @@
 package helper
 
 import (
+	"errors"
+	"os"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/audit/event"
+	"github.com/agentos/agentos/audit/hook"
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/packet"
 )
@@ -55,7 +58,7 @@ func (v *session) readControl(j *jail.Jail, ready chan<- initAnswer) {
 			ch <- initAnswer{m, fds}
 		case m.Op == jail.OpChanged:
 			packet.CloseAll(fds)
-			v.changed(m)
+			v.changed(j, m)
 		default: // ready or failed, once
 			packet.CloseAll(fds)
 			select {
@@ -64,11 +67,14 @@ func (v *session) readControl(j *jail.Jail, ready chan<- initAnswer) {
 			}
 		}
 	}
-	v.initEnded()
+	v.initEnded(j)
 }
 
 // changed notes what happened to a process and wakes the waiting.
-func (v *session) changed(m jail.Message) {
+func (v *session) changed(j *jail.Jail, m jail.Message) {
+	if m.What != "stopped" {
+		v.settle(j)
+	}
 	v.limitsHit()
 	v.mu.Lock()
 	p := v.procs[m.Proc]
@@ -90,7 +96,8 @@ func (v *session) changed(m jail.Message) {
 
 // initEnded marks every process as ended when init went away under them: by
 // the kernel's hand, or ours.
-func (v *session) initEnded() {
+func (v *session) initEnded(j *jail.Jail) {
+	v.settle(j)
 	v.limitsHit()
 	v.mu.Lock()
 	for _, p := range v.procs {
@@ -122,13 +129,39 @@ func (v *session) limitsHit() {
 
 func (v *session) readEvents(j *jail.Jail) {
 	for {
-		data, fds, err := j.Events.Recv()
+		data, fds, err := j.Events.RecvHolding(&v.record.events)
 		if err != nil {
 			return
 		}
-		packet.CloseAll(fds)
-		if err := jail.EachEvent(data, v.fromInit); err != nil {
-			v.record.put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "init sent " + err.Error()})
+		v.take(data, fds)
+		v.record.events.Unlock()
+	}
+}
+
+func (v *session) take(data []byte, fds []*os.File) {
+	packet.CloseAll(fds)
+	if err := jail.EachEvent(data, v.fromInit); err != nil {
+		v.record.put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "init sent " + err.Error()})
+	}
+}
+
+// settle records what has happened in the jail up to now. Init sends its events
+// before it says that a process has ended, on another socket; the kernel's wait
+// in their rings to be read. So an end comes after what was done, in the log and
+// in the totals.
+func (v *session) settle(j *jail.Jail) {
+	v.record.events.Lock()
+	for {
+		data, fds, err := j.Events.TryRecv()
+		if err != nil { // empty, or its end, which readEvents sees too
+			break
+		}
+		v.take(data, fds)
+	}
+	v.record.events.Unlock()
+	if k := v.s.kernel; k.h != nil {
+		if err := k.h.Drain(v.number, v.s.observed); err != nil && !errors.Is(err, hook.ErrNoJail) {
+			v.s.log.Error("read kernel events", "session", v.id, "error", err)
 		}
 	}
 }

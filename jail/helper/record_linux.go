@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/audit/segment"
 	"github.com/agentos/agentos/cgroup"
+	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/policy"
 )
 
@@ -63,6 +65,18 @@ type recorder struct {
 
 	records, denied atomic.Uint64
 	once            sync.Once
+
+	events   sync.Mutex // held by whoever deals with what init sent
+	tallying sync.Mutex
+	tally    event.Tally // without what init did in the jail check
+}
+
+// totals is what the user is told when the agent has ended.
+func (r *recorder) totals() *rpc.Totals {
+	r.tallying.Lock()
+	defer r.tallying.Unlock()
+	t := r.tally
+	return &rpc.Totals{Records: t.Records, Denied: t.Denied, Lost: t.Lost, Escapes: t.Escapes, Limits: slices.Clone(t.Limits)}
 }
 
 func (s *Server) newRecorder(v *session) (*recorder, error) {
@@ -122,6 +136,11 @@ func (r *recorder) put(e event.Event) {
 		}
 	}
 	r.records.Add(1)
+	if e.JailPid != 1 || !r.checking(&e) {
+		r.tallying.Lock()
+		r.tally.Add(&e)
+		r.tallying.Unlock()
+	}
 	// What the jail check was refused is in the record, but nobody's doing.
 	if e.Verdict == event.Deny && e.Kind != event.Loss && e.Kind != event.Gap && !r.checking(&e) {
 		r.denied.Add(1)

@@ -62,6 +62,7 @@ type Server struct {
 	trees    *jail.Trees
 	pool     pool
 	checked  checked
+	resolved resolved
 
 	mu       sync.Mutex
 	sessions map[string]*session // by id: drafts and running
@@ -253,6 +254,7 @@ type conversation struct {
 	peer  peer
 	slots chan struct{}
 	hello bool
+	draft *session // made here and not started; of run's goroutine alone
 
 	mu   sync.Mutex
 	made []*session
@@ -283,6 +285,7 @@ func (c *conversation) run(ctx context.Context) error {
 			return err // a peer that cannot speak is not spoken to
 		}
 		if err := c.admit(r, fds); err != nil {
+			c.discard(r.Verb)
 			packet.CloseAll(fds)
 			c.reply(r.ID, nil, nil, err)
 			continue
@@ -291,16 +294,41 @@ func (c *conversation) run(ctx context.Context) error {
 			c.greet(r)
 			continue
 		}
+		if r.Verb.Ordered() {
+			if err := c.do(ctx, r, fds, nil); err != nil {
+				c.discard(r.Verb)
+			}
+			continue
+		}
+		var draft *session
+		if r.Verb == rpc.Start { // from here on another one may be made
+			draft, c.draft = c.draft, nil
+		}
 		c.slots <- struct{}{} // back pressure: the peer waits
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
 			defer func() { <-c.slots }()
-			body, out, err := c.answer(ctx, r, fds)
-			packet.CloseAll(fds)
-			c.reply(r.ID, body, out, err)
-			packet.CloseAll(out)
+			_ = c.do(ctx, r, fds, draft)
 		}()
+	}
+}
+
+// do answers r, which came with fds; draft is what a start is about.
+func (c *conversation) do(ctx context.Context, r rpc.Request, fds []*os.File, draft *session) error {
+	body, out, err := c.answer(ctx, r, fds, draft)
+	packet.CloseAll(fds)
+	c.reply(r.ID, body, out, err)
+	packet.CloseAll(out)
+	return err
+}
+
+// discard ends the draft when a request that belongs to it failed: those that
+// the peer has sent after it, without waiting, must not make a lesser jail of it.
+func (c *conversation) discard(v rpc.Verb) {
+	if c.draft != nil && (v.Ordered() || v == rpc.Start) {
+		c.draft.close()
+		c.draft = nil
 	}
 }
 
@@ -362,18 +390,18 @@ func asError(err error) *rpc.Error {
 }
 
 // answer dispatches one request. The descriptors stay the conversation's.
-func (c *conversation) answer(ctx context.Context, r rpc.Request, fds []*os.File) (body any, out []*os.File, err error) {
+func (c *conversation) answer(ctx context.Context, r rpc.Request, fds []*os.File, draft *session) (body any, out []*os.File, err error) {
 	switch r.Verb {
 	case rpc.Create:
 		return with(r, func(struct{}) (any, []*os.File, error) { return c.create(fds[0]) })
 	case rpc.Give:
 		return with(r, func(m rpc.GiveItems) (any, []*os.File, error) { return c.give(m, fds) })
 	case rpc.Start:
-		return with(r, func(m rpc.StartJail) (any, []*os.File, error) { return c.start(ctx, m, fds) })
+		return c.startDraft(ctx, draft, r, fds)
 	case rpc.Spawn:
 		return with(r, func(m rpc.SpawnProc) (any, []*os.File, error) { return c.spawn(m, fds) })
 	case rpc.Wait:
-		return with(r, func(m rpc.ProcRef) (any, []*os.File, error) { return c.wait(ctx, m) })
+		return with(r, func(m rpc.ProcRef) (any, []*os.File, error) { return c.await(ctx, m) })
 	case rpc.Signal:
 		return with(r, func(m rpc.SignalProc) (any, []*os.File, error) { return c.signal(m) })
 	case rpc.Resize:
@@ -381,7 +409,7 @@ func (c *conversation) answer(ctx context.Context, r rpc.Request, fds []*os.File
 	case rpc.Kill:
 		return with(r, func(m rpc.SessionRef) (any, []*os.File, error) { return c.kill(m) })
 	case rpc.List:
-		return with(r, func(struct{}) (any, []*os.File, error) { return c.list() })
+		return with(r, func(m rpc.ListSessions) (any, []*os.File, error) { return c.list(m) })
 	case rpc.Log:
 		return with(r, func(m rpc.LogRef) (any, []*os.File, error) { return c.logs(m) })
 	case rpc.Probe:
@@ -389,6 +417,23 @@ func (c *conversation) answer(ctx context.Context, r rpc.Request, fds []*os.File
 	default:
 		return nil, nil, &rpc.Error{Code: rpc.Invalid, Text: fmt.Sprintf("verb %q has no answer", r.Verb)}
 	}
+}
+
+// await is wait that adds the totals to the end of the agent.
+func (c *conversation) await(ctx context.Context, m rpc.ProcRef) (any, []*os.File, error) {
+	v, err := c.find(m.Session)
+	if err != nil {
+		return nil, nil, err
+	}
+	body, out, err := c.wait(ctx, m)
+	if h, ok := body.(rpc.Happened); ok && h.What == "exited" && m.Proc == 1 && v.record != nil {
+		if v.now() == ended {
+			<-v.done // its last records are being read
+		}
+		h.Totals = v.record.totals()
+		body = h
+	}
+	return body, out, err
 }
 
 // with decodes the body of a request strictly and calls f with it.

@@ -2,11 +2,17 @@ package packet
 
 import "runtime/debug"
 
-// Build identifies the build of the running binary: the version control
-// revision, marked when the tree was changed, or the module version. Binaries of
-// one build say the same; a helper and an init of different builds refuse each
-// other.
+// build is set by the linker: see STAMP in the Makefile.
+var build string
+
+// Build identifies the build of the running binary: what make stamped it with
+// (the commit, marked when the tree was changed), else what the go command
+// recorded: the revision, or the module version. Binaries of one build say the
+// same; a helper and an init of different builds refuse each other.
 func Build() string {
+	if build != "" {
+		return build
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

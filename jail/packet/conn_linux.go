@@ -13,7 +13,7 @@ import (
 )
 
 // Conn is one end of a SEQPACKET socket. Send may be called by many goroutines,
-// Recv by one.
+// Recv by one; see [Conn.RecvHolding] for more.
 type Conn struct {
 	f    *os.File
 	sc   rawConn
@@ -136,22 +136,64 @@ func (c *Conn) SendBytes(data []byte, fds ...int) error {
 // io.EOF. A datagram that is too large, or whose descriptors did not fit, is
 // dropped whole with [ErrTooLarge].
 func (c *Conn) Recv() (data []byte, fds []*os.File, err error) {
-	if c.recv == nil {
-		c.recv = make([]byte, MaxSize+1)
-		c.oob = make([]byte, unix.CmsgSpace(4*MaxFDs))
-	}
+	return c.receive(true, nil)
+}
+
+// RecvHolding is [Conn.Recv] for a reader that shares the socket: it waits
+// without mu and returns with mu held, unless it returns an error. Who holds mu
+// in between may call [Conn.TryRecv] and knows that every datagram before the
+// present moment has been dealt with when that returns [ErrEmpty].
+func (c *Conn) RecvHolding(mu sync.Locker) (data []byte, fds []*os.File, err error) {
+	return c.receive(true, mu)
+}
+
+// TryRecv is [Conn.Recv] that returns [ErrEmpty] instead of waiting.
+func (c *Conn) TryRecv() (data []byte, fds []*os.File, err error) {
+	return c.receive(false, nil)
+}
+
+// receive waits in the poller, which only one reader can do; without waiting it
+// does not enter it.
+func (c *Conn) receive(wait bool, mu sync.Locker) (data []byte, fds []*os.File, err error) {
 	var n, oobn, flags int
 	var rerr error
-	if err := c.sc.Read(func(fd uintptr) bool {
+	held := false
+	try := func(fd uintptr) bool {
+		if mu != nil {
+			mu.Lock()
+			held = true
+		}
+		if c.recv == nil {
+			c.recv = make([]byte, MaxSize+1)
+			c.oob = make([]byte, unix.CmsgSpace(4*MaxFDs))
+		}
 		n, oobn, flags, _, rerr = unix.Recvmsg(int(fd), c.recv, c.oob, unix.MSG_CMSG_CLOEXEC)
-		return !errors.Is(rerr, unix.EAGAIN)
-	}); err != nil {
+		again := errors.Is(rerr, unix.EAGAIN)
+		if again && mu != nil {
+			mu.Unlock()
+			held = false
+		}
+		return !again
+	}
+	if wait {
+		err = c.sc.Read(try)
+	} else {
+		err = c.sc.Control(func(fd uintptr) { try(fd) })
+	}
+	if err != nil {
 		return nil, nil, fmt.Errorf("receive: %w", err)
 	}
-	if rerr != nil {
-		if errors.Is(rerr, unix.ECONNRESET) {
-			return nil, nil, io.EOF
+	defer func() {
+		if err != nil && held {
+			mu.Unlock()
 		}
+	}()
+	switch {
+	case errors.Is(rerr, unix.EAGAIN):
+		return nil, nil, ErrEmpty
+	case errors.Is(rerr, unix.ECONNRESET):
+		return nil, nil, io.EOF
+	case rerr != nil:
 		return nil, nil, fmt.Errorf("receive: %w", rerr)
 	}
 	fds, err = files(c.oob[:oobn])

@@ -11,8 +11,9 @@ import (
 const (
 	// MaxSize is the largest datagram accepted, in bytes.
 	MaxSize = 64 << 10
-	// MaxFDs is the largest number of descriptors beside one datagram.
-	MaxFDs = 16
+	// MaxFDs is the largest number of descriptors beside one datagram. The
+	// kernel's limit is 253 (unix(7)).
+	MaxFDs = 128
 )
 
 var (
@@ -21,6 +22,8 @@ var (
 	// ErrMalformed is returned for a datagram that is not exactly one JSON
 	// object of the expected shape.
 	ErrMalformed = errors.New("malformed message")
+	// ErrEmpty is returned by [Conn.TryRecv] when nothing is there.
+	ErrEmpty = errors.New("no message")
 )
 
 // Unmarshal decodes exactly one JSON object from data into v and refuses

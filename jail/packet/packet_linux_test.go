@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -130,4 +132,66 @@ func FuzzUnmarshal(f *testing.F) {
 			t.Errorf("unexpected kind of error: %v", err)
 		}
 	})
+}
+
+// Two readers of one socket: one waits, the other takes what is there under the
+// lock. Together they must see everything once, in order.
+func TestSharedReading(t *testing.T) {
+	a, b := pair(t)
+	if _, _, err := b.TryRecv(); !errors.Is(err, packet.ErrEmpty) {
+		t.Fatalf("nothing was sent: %v", err)
+	}
+	const total = 2000
+	var mu sync.Mutex
+	var got []string
+	waiting := make(chan error, 1)
+	go func() {
+		for {
+			data, fds, err := b.RecvHolding(&mu)
+			if err != nil {
+				waiting <- err
+				return
+			}
+			got = append(got, string(data))
+			packet.CloseAll(fds)
+			mu.Unlock()
+		}
+	}()
+	for i := range total {
+		if err := a.SendBytes([]byte(strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+		if i%7 != 0 {
+			continue
+		}
+		mu.Lock()
+		for {
+			data, _, err := b.TryRecv()
+			if errors.Is(err, packet.ErrEmpty) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, string(data))
+		}
+		if len(got) != i+1 { // all that was sent before has been dealt with
+			t.Fatalf("%d of %d messages", len(got), i+1)
+		}
+		mu.Unlock()
+	}
+	a.Close()
+	if err := <-waiting; !errors.Is(err, io.EOF) {
+		t.Errorf("at the end: %v", err)
+	}
+	mu.Lock() // not held after an error
+	defer mu.Unlock()
+	for i, s := range got {
+		if s != strconv.Itoa(i) {
+			t.Fatalf("message %d is %q", i, s)
+		}
+	}
+	if len(got) != total {
+		t.Errorf("%d of %d messages", len(got), total)
+	}
 }

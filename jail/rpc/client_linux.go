@@ -15,8 +15,11 @@ import (
 // Client is the user's end of the gate. Its methods may be called by many
 // goroutines.
 type Client struct {
-	conn  *packet.Conn
-	Hello HelloReply
+	conn *packet.Conn
+
+	greeting sync.Mutex
+	hello    *request // nil once it was answered
+	refused  error    // what that said
 
 	mu      sync.Mutex
 	next    uint64
@@ -30,6 +33,13 @@ type answer struct {
 	fds   []*os.File
 }
 
+// request is one that was sent.
+type request struct {
+	c  *Client
+	id uint64
+	ch chan answer
+}
+
 // Dial connects to the helper's socket at path and says hello.
 func Dial(path, build string) (*Client, error) {
 	conn, err := packet.Dial(path)
@@ -39,19 +49,40 @@ func Dial(path, build string) (*Client, error) {
 	return NewClient(conn, build)
 }
 
-// NewClient says hello on conn and takes ownership of it.
+// NewClient says hello on conn and takes ownership of it. It does not wait for
+// the helper's: that is the first error of every later call, and [Client.Greet]
+// waits for it.
 func NewClient(conn *packet.Conn, build string) (*Client, error) {
 	c := &Client{conn: conn, pending: map[uint64]chan answer{}, done: make(chan struct{})}
 	go c.read() // ends with the connection; Close waits for it
-	if err := c.Call(context.Background(), HelloVerb, Hello{Protocol, build}, &c.Hello); err != nil {
+	var err error
+	if c.hello, err = c.send(HelloVerb, Hello{Protocol, build}); err != nil {
 		_ = c.Close()
 		return nil, fmt.Errorf("greet helper: %w", err)
 	}
-	if c.Hello.Protocol != Protocol {
-		_ = c.Close()
-		return nil, fmt.Errorf("helper speaks protocol %d, this program %d: upgrade the older one", c.Hello.Protocol, Protocol)
-	}
 	return c, nil
+}
+
+// Greet waits for the helper's hello. The error says why the two cannot talk.
+func (c *Client) Greet(ctx context.Context) error {
+	c.greeting.Lock()
+	defer c.greeting.Unlock()
+	if c.hello == nil {
+		return c.refused
+	}
+	var r HelloReply
+	fds, err := c.hello.answer(ctx, &r)
+	packet.CloseAll(fds)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return err
+	case err != nil:
+		err = fmt.Errorf("greet helper: %w", err)
+	case r.Protocol != Protocol:
+		err = fmt.Errorf("helper speaks protocol %d, this program %d: upgrade the older one", r.Protocol, Protocol)
+	}
+	c.hello, c.refused = nil, err
+	return err
 }
 
 // Close ends the conversation, and with it the jails it made.
@@ -74,37 +105,77 @@ func (c *Client) Call(ctx context.Context, v Verb, body, out any, fds ...int) er
 
 // CallFDs is [Client.Call] that also returns the descriptors of the answer.
 func (c *Client) CallFDs(ctx context.Context, v Verb, body, out any, fds ...int) ([]*os.File, error) {
+	a, err := c.Ask(v, body, fds...)
+	if err != nil {
+		return nil, err
+	}
+	return a.Answer(ctx, out)
+}
+
+// Ask sends one request with fds, which stay the caller's, and does not wait for
+// the answer: requests that only make sense together are sent together. The
+// caller takes the answer or forgets it.
+func (c *Client) Ask(v Verb, body any, fds ...int) (*Asked, error) {
+	r, err := c.send(v, body, fds...)
+	if err != nil {
+		return nil, err
+	}
+	return &Asked{forget: r.forget, answer: func(ctx context.Context, out any) ([]*os.File, error) {
+		if err := c.Greet(ctx); err != nil {
+			r.forget()
+			return nil, err
+		}
+		return r.answer(ctx, out)
+	}}, nil
+}
+
+func (c *Client) send(v Verb, body any, fds ...int) (*request, error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", v, err)
 	}
-	ch := make(chan answer, 1)
+	r := &request{c: c, ch: make(chan answer, 1)}
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
 		return nil, c.err
 	}
 	c.next++
-	id := c.next
-	c.pending[id] = ch
+	r.id = c.next
+	c.pending[r.id] = r.ch
 	c.mu.Unlock()
-	if err := c.conn.Send(Request{v, id, raw}, fds...); err != nil {
-		c.forget(id)
+	if err := c.conn.Send(Request{v, r.id, raw}, fds...); err != nil {
+		r.forget()
 		return nil, fmt.Errorf("ask helper to %s: %w", v, err)
 	}
+	return r, nil
+}
+
+func (r *request) answer(ctx context.Context, out any) ([]*os.File, error) {
 	select {
-	case a := <-ch:
-		return a.decode(out)
+	case got := <-r.ch:
+		return got.decode(out)
 	case <-ctx.Done():
-		c.forget(id)
+		r.forget()
 		return nil, ctx.Err()
-	case <-c.done:
+	case <-r.c.done:
 		select {
-		case a := <-ch: // the answer came just before the end
-			return a.decode(out)
+		case got := <-r.ch: // the answer came just before the end
+			return got.decode(out)
 		default:
-			return nil, c.err
+			return nil, r.c.err
 		}
+	}
+}
+
+func (r *request) forget() {
+	r.c.mu.Lock()
+	delete(r.c.pending, r.id)
+	r.c.mu.Unlock()
+	select {
+	case got := <-r.ch:
+		packet.CloseAll(got.fds)
+	default:
 	}
 }
 
@@ -120,12 +191,6 @@ func (a answer) decode(out any) ([]*os.File, error) {
 		}
 	}
 	return a.fds, nil
-}
-
-func (c *Client) forget(id uint64) {
-	c.mu.Lock()
-	delete(c.pending, id)
-	c.mu.Unlock()
 }
 
 func (c *Client) read() {
@@ -145,11 +210,12 @@ func (c *Client) read() {
 		c.mu.Lock()
 		ch := c.pending[r.ID]
 		delete(c.pending, r.ID)
+		if ch != nil {
+			ch <- answer{r, fds} // has room; under the lock, so that forget does not miss it
+		}
 		c.mu.Unlock()
 		if ch == nil {
 			packet.CloseAll(fds)
-			continue
 		}
-		ch <- answer{r, fds}
 	}
 }

@@ -4,20 +4,27 @@
 //
 //	client (any local user)                    helper (root)
 //	hello {protocol}                     ->
-//	                                     <-    {protocol, build, tier}
 //	create {} + [document memfd]         ->    resolves the policy again
+//	give {paths} + [O_PATH ...]          ->    repeated; each descriptor was
+//	                                           opened with the user's rights
+//	start {terminal} | {} + [in out err] ->
+//	                                     <-    {protocol, build, tier}
 //	                                     <-    {session}
-//	give {items} + [O_PATH ...]          ->    repeated; each descriptor was
-//	                                     <-    opened with the user's rights
-//	start {terminal} | {} + [in out err] ->    builds the jail, runs the check
+//	                                     <-    {} for each give
+//	                                           builds the jail, runs the check
 //	                                     <-    {report, receipt} + [pty master]
 //	wait {session, proc}                 ->
 //	                                     <-    {exited | stopped | notice}
 //	spawn, signal, resize, kill, list, log, probe at any time
 //
 // Requests carry an id and may be in flight together up to [MaxInFlight];
-// replies carry the id of their request and come in any order. A session lives
-// as long as the connection that made it.
+// replies carry the id of their request and come in any order. Nothing has to be
+// waited for: hello, create and give are done in the order they came, and start
+// is about what came before it (see [Verb.Ordered]). They are about the one draft
+// of their conversation, so they need no name of it. If one of them fails, the
+// draft is gone, and what comes after it fails too: a jail is never started
+// without a path that was to be in it. A session lives as long as the connection
+// that made it.
 //
 // The package promises that the server never acts on a message that is larger,
 // carries other descriptors or other fields than its verb allows. It gives no

@@ -94,8 +94,7 @@ type Drafted struct {
 
 // GiveItems labels the descriptors of one give, in order.
 type GiveItems struct {
-	Session string   `json:"session"`
-	Paths   []string `json:"paths"` // absolute path of each descriptor on the host
+	Paths []string `json:"paths"` // absolute path of each descriptor on the host
 }
 
 // Terminal is a window size in cells.
@@ -104,10 +103,10 @@ type Terminal struct {
 	Cols uint16 `json:"cols"`
 }
 
-// StartJail asks for the start of a draft. With a Terminal the reply carries
+// StartJail asks for the start of the draft. With a Terminal the reply carries
 // the PTY master; without, the request carries three pipe ends.
 type StartJail struct {
-	Session  string    `json:"session"`
+	Session  string    `json:"-"` // of the draft; the helper fills it in
 	Terminal *Terminal `json:"terminal,omitempty"`
 }
 
@@ -160,6 +159,18 @@ type Happened struct {
 	Code   int    `json:"code,omitempty"`   // exit status
 	Signal int    `json:"signal,omitempty"` // signal that ended or stopped it
 	Text   string `json:"text,omitempty"`   // notice: one sentence for the user
+
+	Totals *Totals `json:"totals,omitempty"` // exited: of the session, with the agent's exit
+}
+
+// Totals sums up the record of a session at the end of its agent. Everything
+// that the agent did is in it.
+type Totals struct {
+	Records uint64   `json:"records"` // without what init did in the jail check
+	Denied  uint64   `json:"denied,omitempty"`
+	Lost    uint64   `json:"lost,omitempty"`
+	Escapes uint64   `json:"escapes,omitempty"`
+	Limits  []string `json:"limits,omitempty"` // that were hit
 }
 
 // SignalProc sends Signal to the foreground process group of a process.
@@ -179,6 +190,11 @@ type SessionRef struct {
 	Session string `json:"session"`
 }
 
+// ListSessions asks for the caller's sessions (root: everybody's).
+type ListSessions struct {
+	All bool `json:"all,omitempty"` // also those that have ended and left a log
+}
+
 // Session is one row of list.
 type Session struct {
 	ID        string    `json:"id"`
@@ -196,7 +212,7 @@ type Session struct {
 	Records   uint64    `json:"records"` // records in the log
 }
 
-// Sessions answers list: running ones and those with a log, newest first.
+// Sessions answers list: running ones first, newest first.
 type Sessions struct {
 	Sessions []Session `json:"sessions"`
 }

@@ -1,7 +1,9 @@
 package rpc
 
+import "github.com/agentos/agentos/jail/packet"
+
 // Protocol is the version of the gate. Both ends must speak the same one.
-const Protocol = 1
+const Protocol = 2
 
 // Limits of the gate.
 const (
@@ -20,10 +22,11 @@ type Verb string
 
 // The verbs, in alphabetical order, each with why root may do it for any user.
 const (
-	// Create opens a draft of a jail. It makes no kernel object; the policy in
-	// it is resolved again under the helper's own organisation layer.
+	// Create opens a draft of a jail, at most one in a conversation. It makes no
+	// kernel object; the policy in it is resolved again under the helper's own
+	// organisation layer.
 	Create Verb = "create"
-	// Give adds descriptors to a draft. The user opened them with their own
+	// Give adds descriptors to the draft. The user opened them with their own
 	// rights; the helper only mounts what the policy's view names, under the
 	// path that the kernel says they have.
 	Give Verb = "give"
@@ -60,13 +63,17 @@ func (v Verb) FDs() (minimum, maximum int) {
 	case Create:
 		return 1, 1
 	case Give:
-		return 1, 16
+		return 1, packet.MaxFDs
 	case Start, Spawn:
 		return 0, 3
 	default:
 		return 0, 0
 	}
 }
+
+// Ordered reports whether requests of verb v are done one after another, as they
+// came, before anything that came later.
+func (v Verb) Ordered() bool { return v == HelloVerb || v == Create || v == Give }
 
 // Valid reports whether v is one of the verbs.
 func (v Verb) Valid() bool {

@@ -65,22 +65,34 @@ func Builtin() []Plugin {
 	return out
 }
 
-// Find returns the embedded plugin of that name. The error answers
-// [ErrUnknown].
-func Find(name string) (Plugin, error) { return find(Builtin(), name) }
-
 // ErrUnknown says that there is no plugin of that name.
 var ErrUnknown = errors.New("unknown agent")
 
-func find(list []Plugin, name string) (Plugin, error) {
-	var names []string
-	for _, p := range list {
+// Find returns the plugin that [Load] has under that name, without reading
+// embedded ones of other names. The error answers [ErrUnknown] if there is none.
+func Find(name string, dirs ...string) (Plugin, error) {
+	own, err := files(dirs)
+	if err != nil {
+		return Plugin{}, err
+	}
+	for _, p := range slices.Backward(own) {
 		if p.Name == name {
 			return p, nil
 		}
+	}
+	if data, err := builtins.ReadFile("builtin/" + name + ".toml"); err == nil { // a test holds names to files
+		return Parse("builtin:"+name, data)
+	}
+	var names []string
+	for _, p := range own {
 		names = append(names, p.Name)
 	}
-	return Plugin{}, fmt.Errorf("%w %q (known: %s)", ErrUnknown, name, strings.Join(names, ", "))
+	entries, _ := builtins.ReadDir("builtin")
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".toml"))
+	}
+	slices.Sort(names)
+	return Plugin{}, fmt.Errorf("%w %q (known: %s)", ErrUnknown, name, strings.Join(slices.Compact(names), ", "))
 }
 
 // Load returns the embedded plugins and those of the *.toml files in dirs,
@@ -91,15 +103,33 @@ func Load(dirs ...string) ([]Plugin, error) {
 	for _, p := range Builtin() {
 		byName[p.Name] = p
 	}
+	own, err := files(dirs)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range own {
+		byName[p.Name] = p
+	}
+	var out []Plugin
+	for _, p := range byName {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b Plugin) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// files reads the plugins of dirs, in order.
+func files(dirs []string) ([]Plugin, error) {
+	var out []Plugin
 	for _, dir := range dirs {
-		files, err := os.ReadDir(dir)
+		entries, err := os.ReadDir(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read plugins: %w", err)
 		}
-		for _, f := range files {
+		for _, f := range entries {
 			if f.IsDir() || filepath.Ext(f.Name()) != ".toml" {
 				continue
 			}
@@ -112,14 +142,9 @@ func Load(dirs ...string) ([]Plugin, error) {
 			if err != nil {
 				return nil, err
 			}
-			byName[p.Name] = p
+			out = append(out, p)
 		}
 	}
-	var out []Plugin
-	for _, p := range byName {
-		out = append(out, p)
-	}
-	slices.SortFunc(out, func(a, b Plugin) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -105,14 +106,24 @@ func TestLoadReplacesByName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := find(list, "claude")
-	if err != nil || p.Command[0] != "my-claude" || len(list) != len(Builtin()) {
-		t.Errorf("got %v %v, %d plugins", p, err, len(list))
+	if len(list) != len(Builtin()) {
+		t.Errorf("%d plugins", len(list))
+	}
+	for _, want := range list { // Find and Load must agree about every name
+		if p, err := Find(want.Name, dir, dir+"/missing"); err != nil || !reflect.DeepEqual(p, want) {
+			t.Errorf("found %v (%v), loaded %v", p, err, want)
+		}
+	}
+	if p, err := Find("claude", dir); err != nil || p.Command[0] != "my-claude" {
+		t.Errorf("got %v %v", p, err)
 	}
 	if _, err := Find("nobody"); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "claude") {
 		t.Errorf("got %v", err)
 	}
 	write(t, dir+"/bad.toml", "nme = 1\n", 0o644)
+	if _, err := Find("shell", dir); err == nil || !strings.Contains(err.Error(), dir+"/bad.toml:1:1") {
+		t.Errorf("got %v", err)
+	}
 	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), dir+"/bad.toml:1:1") {
 		t.Errorf("got %v", err)
 	}

@@ -2,6 +2,7 @@ package glob
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 )
 
@@ -78,9 +79,10 @@ func (s *byteset) negate() {
 // only answers the one byte of a set that has just one.
 func (s *byteset) only() (b byte, ok bool) {
 	n := 0
-	for i := range 256 {
-		if s.has(byte(i)) {
-			b, n = byte(i), n+1
+	for i, w := range s {
+		if w != 0 {
+			b = byte(i<<6 + bits.TrailingZeros64(w))
+			n += bits.OnesCount64(w)
 		}
 	}
 	return b, n == 1
@@ -256,7 +258,42 @@ func component(t text) (pattern, *Error) {
 	if t.s == "**" {
 		return pattern{kind: deep}, nil
 	}
-	var toks []token
+	p := plain(t.s)
+	if p.kind == star {
+		var err *Error
+		if p, err = tokens(t); err != nil {
+			return pattern{}, err
+		}
+	}
+	switch {
+	case p.kind == literal && (p.pre == "." || p.pre == ".."):
+		return pattern{}, &Error{Pos: t.pos(0), Msg: "paths are clean: no component is . or .."}
+	case p.shortest() > nameMax:
+		return pattern{}, &Error{Pos: t.pos(0), Msg: fmt.Sprintf("no name is longer than %d bytes", nameMax)}
+	}
+	return p, nil
+}
+
+// plain answers at once for what most components are: a literal, and one with a
+// single * in it. For others, and for * itself, it answers the zero pattern.
+func plain(s string) pattern {
+	i := strings.IndexAny(s, `*?[\`)
+	switch {
+	case i < 0:
+		return pattern{kind: literal, pre: s}
+	case s[i] != '*' || strings.ContainsAny(s[i+1:], `*?[\`) || s == "*":
+		return pattern{}
+	case i == len(s)-1:
+		return pattern{kind: prefix, pre: s[:i]}
+	case i == 0:
+		return pattern{kind: suffix, suf: s[1:]}
+	}
+	return pattern{kind: both, pre: s[:i], suf: s[i+1:]}
+}
+
+// tokens reads any component.
+func tokens(t text) (pattern, *Error) {
+	toks := make([]token, 0, len(t.s))
 	for i := 0; i < len(t.s); {
 		var k token
 		switch c := t.s[i]; c {
@@ -287,14 +324,7 @@ func component(t text) (pattern, *Error) {
 		}
 		toks = append(toks, k)
 	}
-	p := classify(toks)
-	switch {
-	case p.kind == literal && (p.pre == "." || p.pre == ".."):
-		return pattern{}, &Error{Pos: t.pos(0), Msg: "paths are clean: no component is . or .."}
-	case shortest(toks) > nameMax:
-		return pattern{}, &Error{Pos: t.pos(0), Msg: fmt.Sprintf("no name is longer than %d bytes", nameMax)}
-	}
-	return p, nil
+	return classify(toks), nil
 }
 
 // parseSet parses the [...] at i and answers the index behind it.
@@ -338,9 +368,10 @@ func parseSet(t text, i int) (set byteset, end int, err *Error) {
 	return set, end, nil
 }
 
-// shortest is the length of the shortest name that toks match, in bytes.
-func shortest(toks []token) (n int) {
-	for _, k := range toks {
+// shortest is the length of the shortest name that p matches, in bytes.
+func (p *pattern) shortest() int {
+	n := len(p.pre) + len(p.suf)
+	for _, k := range p.toks {
 		if !k.run {
 			n++
 		}

@@ -26,9 +26,9 @@ func run() int {
 		fmt.Println("ns", d.Nanoseconds())
 		return 0
 	}
-	count := flag.Int("count", 21, "rounds of the start section")
+	count := flag.Int("count", 21, "rounds of the start and first sections")
 	work := flag.Int("work", 5, "rounds of the work section")
-	only := flag.String("only", "", "start, work or memory")
+	only := flag.String("only", "", "start, first, work or memory")
 	flag.Parse()
 	b, err := newBench()
 	if err != nil {
@@ -44,6 +44,7 @@ func run() int {
 		run  func() error
 	}{
 		{"start", func() error { return b.starts(*count) }},
+		{"first", func() error { return b.firsts(*count) }},
 		{"work", func() error { return b.works(*work) }},
 		{"memory", b.memory},
 	} {
