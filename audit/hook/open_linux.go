@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -42,7 +43,10 @@ type jail struct {
 	rings [2]*ring // crit, bulk
 	dec   decoder
 	lost  [kinds]uint64 // already reported
-	tap   func(uint32, event.Event)
+	// Its counts are read soon after records came, else seldom.
+	active  bool
+	counted time.Time
+	tap     func(uint32, event.Event)
 }
 
 // Load is [Install] and [Open] in one process.

@@ -22,6 +22,9 @@ type Conn struct {
 	oob  []byte
 }
 
+// recvKept is the largest buffer that a Conn keeps while it waits: hundreds wait at a time.
+const recvKept = 4 << 10
+
 type rawConn interface {
 	Read(func(fd uintptr) bool) error
 	Write(func(fd uintptr) bool) error
@@ -136,14 +139,15 @@ func (c *Conn) SendBytes(data []byte, fds ...int) error {
 // io.EOF. A datagram that is too large, or whose descriptors did not fit, is
 // dropped whole with [ErrTooLarge].
 func (c *Conn) Recv() (data []byte, fds []*os.File, err error) {
-	if c.recv == nil {
-		c.recv = make([]byte, MaxSize+1)
+	if c.oob == nil {
 		c.oob = make([]byte, unix.CmsgSpace(4*MaxFDs))
 	}
 	var n, oobn, flags int
 	var rerr error
 	if err := c.sc.Read(func(fd uintptr) bool {
-		n, oobn, flags, _, rerr = unix.Recvmsg(int(fd), c.recv, c.oob, unix.MSG_CMSG_CLOEXEC)
+		if n, rerr = c.next(int(fd)); rerr == nil {
+			n, oobn, flags, _, rerr = unix.Recvmsg(int(fd), c.recv, c.oob, unix.MSG_CMSG_CLOEXEC)
+		}
 		return !errors.Is(rerr, unix.EAGAIN)
 	}); err != nil {
 		return nil, nil, fmt.Errorf("receive: %w", err)
@@ -166,6 +170,24 @@ func (c *Conn) Recv() (data []byte, fds []*os.File, err error) {
 	}
 	CloseAll(fds)
 	return nil, nil, err
+}
+
+// next looks at the length of the next datagram and makes the buffer fit: one
+// larger than MaxSize is cut, and refused by Recv.
+func (c *Conn) next(fd int) (int, error) {
+	n, _, err := unix.Recvfrom(fd, nil, unix.MSG_PEEK|unix.MSG_TRUNC)
+	if err != nil {
+		if cap(c.recv) > recvKept {
+			c.recv = nil
+		}
+		return 0, err
+	}
+	want := min(max(n, recvKept), MaxSize+1)
+	if cap(c.recv) < want {
+		c.recv = make([]byte, want)
+	}
+	c.recv = c.recv[:cap(c.recv)]
+	return n, nil
 }
 
 // Receive is [Conn.Recv] and [Unmarshal] into v; on error all descriptors are
