@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -49,13 +48,16 @@ type jail struct {
 	tap     func(uint32, event.Event)
 }
 
-// Load is [Install] and [Open] in one process.
+// Load is [Install], in a child of [Options.Executable] where there is one, and [Open].
 func Load(o Options) (*Hook, Features, error) {
-	f, err := Install(o)
+	install := Install
+	if o.Executable != "" {
+		install = installApart
+	}
+	f, err := install(o)
 	if err != nil {
 		return nil, f, err
 	}
-	debug.FreeOSMemory()
 	h, err := Open(o)
 	return h, f, err
 }

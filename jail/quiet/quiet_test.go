@@ -26,7 +26,13 @@ func TestFreesOnceAfterEachBurst(t *testing.T) {
 	}
 	var sum uint64
 	freed := 0
-	w := watch{allocated: func() uint64 { return sum }, free: func() { freed++; sum += 1 << 10 }, pause: often}
+	w := watch{allocated: func() uint64 { return sum }, free: func(bytes uint64) {
+		freed++
+		if bytes < worth {
+			t.Errorf("freed for %d bytes", bytes)
+		}
+		sum += 1 << 10
+	}, pause: often}
 	for i, l := range looks {
 		sum += l.allocates
 		before := freed
