@@ -1,8 +1,10 @@
 package quiet
 
 import (
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -22,8 +24,9 @@ func TestReleasable(t *testing.T) {
 		{"r-xp 00000000 00:01 9 /memfd:agentos-init (deleted)", "0 kB", false},
 		{"r-xp 00000000 00:00 0 [vdso]", "0 kB", false},
 		{"r--p 00000000 00:00 0 ", "0 kB", false},
+		{"r-xp 00002000 fe:00 131 /usr/libexec/agentos helper", "0 MB", false},
 	} {
-		all := mappings([]byte(head + tt.line + "\nSize: 4 kB\nAnonymous:      " + tt.anonymous + "\nVmFlags: rd ex\n"))
+		all := list(t, strings.NewReader(head+tt.line+"\nSize: 4 kB\nAnonymous:      "+tt.anonymous+"\nVmFlags: rd ex\n"))
 		if len(all) != 1 || all[0].releasable() != tt.want || all[0].from != 0x402000 || all[0].to != 0x89e000 {
 			t.Errorf("%q with %s: %+v, want releasable %v", tt.line, tt.anonymous, all, tt.want)
 		}
@@ -79,15 +82,42 @@ func TestReleaseFiles(t *testing.T) {
 // resident answers how much of the mapping of path without written pages is in memory.
 func resident(t *testing.T, path string) int {
 	t.Helper()
-	text, err := os.ReadFile("/proc/self/smaps")
+	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range mappings(text) {
+	defer f.Close()
+	for _, m := range list(t, f) {
 		if m.path == path && m.releasable() {
 			return m.rss
 		}
 	}
 	t.Fatalf("no mapping of %s", path)
 	return 0
+}
+
+func list(t *testing.T, smaps io.Reader) (all []mapping) {
+	t.Helper()
+	if err := mappings(smaps, func(m *mapping) { all = append(all, *m) }); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestListOfARealProcess(t *testing.T) {
+	f, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range list(t, f) {
+		if m.path == own && m.perms == "r-xp" && m.rss > 0 && m.releasable() {
+			return
+		}
+	}
+	t.Errorf("the text of %s is not among what can be released", own)
 }
