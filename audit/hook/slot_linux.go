@@ -3,6 +3,7 @@ package hook
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -34,11 +35,12 @@ func (s *slot) fits(o Options) bool {
 	return int(s.crit.MaxEntries()) == o.CritBytes && int(s.bulk.MaxEntries()) == o.BulkBytes
 }
 
-// furnish makes the maps of a slot and puts them in place. Slow; needs no lock as long
-// as nobody else works on the same index.
+// furnish makes the maps of a slot and puts them in place, all at once: each waits for
+// a grace period of its own. Slow; needs no lock as long as nobody else works on the same
+// index.
 func (h *Hook) furnish(index uint32) (*slot, error) {
 	s := &slot{index: index}
-	for _, m := range []struct {
+	parts := []struct {
 		outer string
 		into  **ebpf.Map
 		spec  *ebpf.MapSpec
@@ -46,17 +48,26 @@ func (h *Hook) furnish(index uint32) (*slot, error) {
 		{"crit", &s.crit, ringSpec("agentos_crit", h.opts.CritBytes)},
 		{"bulk", &s.bulk, ringSpec("agentos_bulk", h.opts.BulkBytes)},
 		{"rules_small", &s.rules, rulesSpec(rulesSmall)},
-	} {
-		inner, err := ebpf.NewMap(m.spec)
-		if err != nil {
-			s.close()
-			return nil, fmt.Errorf("make %s: %w", m.outer, plain(err))
-		}
-		*m.into = inner
-		if err := h.maps[m.outer].Put(index, uint32(inner.FD())); err != nil {
-			s.close()
-			return nil, fmt.Errorf("set %s: %w", m.outer, err)
-		}
+	}
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, m := range parts {
+		wg.Go(func() {
+			inner, err := ebpf.NewMap(m.spec)
+			if err != nil {
+				errs[i] = fmt.Errorf("make %s: %w", m.outer, plain(err))
+				return
+			}
+			*m.into = inner
+			if err := h.maps[m.outer].Put(index, uint32(inner.FD())); err != nil {
+				errs[i] = fmt.Errorf("set %s: %w", m.outer, err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		s.close()
+		return nil, err
 	}
 	return s, nil
 }
