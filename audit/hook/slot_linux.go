@@ -9,10 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spare is how many slots are kept ready, with rings and an empty automaton in place.
-// Putting a map into a map of maps waits for an RCU grace period (10 to 20 ms each); a
+// spare is how many slots are kept ready at most, with rings and an empty automaton in
+// place; each is 0.7 MB of kernel memory. When fewer than low are left more are made.
+// Putting a map into a map of maps waits for an RCU grace period (10 to 20 ms); a
 // jail must not, so slots are furnished ahead and keep their maps from jail to jail.
-const spare = 3
+// Between the two nothing is made or removed: one jail after the other finds the slot of
+// the one before.
+const (
+	spare = 3
+	low   = 2
+)
 
 // slot is one furnished place for a jail.
 type slot struct {
@@ -186,7 +192,7 @@ func (h *Hook) keepOne() bool {
 		h.mu.Unlock()
 		return false
 	}
-	if n := len(h.spares); n > 2*spare {
+	if n := len(h.spares); n > spare {
 		s := h.spares[n-1]
 		h.spares = h.spares[:n-1]
 		h.working[s.index] = true
@@ -201,7 +207,7 @@ func (h *Hook) keepOne() bool {
 		return true
 	}
 	index, err := h.freeIndex()
-	if len(h.spares) >= spare || err != nil {
+	if len(h.spares) >= low || err != nil {
 		h.mu.Unlock()
 		return false
 	}
