@@ -4,3 +4,4 @@ package bpf
 //go:generate go tool bpf2go -tags linux -target amd64 -no-global-types -type address Net net.c -- -O2 -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu
 //go:generate go tool bpf2go -tags linux -target amd64 -no-global-types Files files.c -- -O2 -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu
 //go:generate go tool bpf2go -tags linux -target amd64 -no-global-types Guard guard.c -- -O2 -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu
+//go:generate sh version.sh

@@ -98,9 +98,14 @@ func (a *attempt) applies(tier Tier) bool {
 	return a.tier <= tier
 }
 
-// Attempt is the canary itself: call it, and exit with what it answers, at the very
-// beginning of a process that [Hook.Canary] started. It answers -1 in any other process.
+// Attempt is what the children of this package do: the canary's operations, or the
+// installation for [Load]. Call it, and exit with what it answers, at the very
+// beginning of a program that [Hook.Canary] or Load start. It answers -1 in any other
+// process.
 func Attempt() int {
+	if spec, ok := os.LookupEnv(installEnv); ok {
+		return installFor(spec)
+	}
 	spec, ok := os.LookupEnv(canaryEnv)
 	if !ok {
 		return -1

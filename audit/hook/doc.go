@@ -19,9 +19,9 @@
 // has no trampolines: exec is killed at sched_process_exec, sockets are refused at
 // the cgroup hooks, files are left to the broker; D has no BPF at all.
 //
-// [Install] is heavy (it parses the kernel's BTF: tens of MB), [Open] is light. A
-// helper that must stay small runs Install in a short-lived child and Open itself;
-// [Load] does both in one process and gives the memory back as well as it can.
+// [Install] is heavy (it parses the kernel's BTF: tens of MB), [Open] is light. [Load]
+// does both: with [Options.Executable] the first in a short-lived child, so that a helper
+// stays small.
 //
 // Limits: x86-64 only; 256 jails at a time; paths of more than 256 components are
 // refused; a file reached through a hard link made before the jail started is judged

@@ -84,6 +84,9 @@ type Options struct {
 	Group  string
 	Tier   Tier         // at most this tier; 0 = the best that loads
 	Logger *slog.Logger // nil: silent
+	// Executable is a program that calls [Attempt] first thing, usually "/proc/self/exe":
+	// [Load] then runs [Install] in a short-lived child of it. "" = in this process.
+	Executable string
 	// CritBytes and BulkBytes size the two rings of a jail: powers of two, at least a
 	// page. Defaults 128 KiB and 256 KiB; both count as memory of the reading process.
 	CritBytes, BulkBytes int

@@ -79,7 +79,7 @@ func newFixture(t *testing.T, tier Tier) *fixture {
 		name := fmt.Sprintf("agentos-test-%d-%s", os.Getpid(), tier)
 		x = &fixture{opts: Options{
 			PinDir: filepath.Join("/sys/fs/bpf", name), Group: filepath.Join(mount, name), Tier: tier,
-			Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Executable: "/proc/self/exe",
 		}}
 		if x.h, x.f, err = Load(x.opts); err != nil {
 			broken[tier] = true

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -42,16 +42,22 @@ type jail struct {
 	rings [2]*ring // crit, bulk
 	dec   decoder
 	lost  [kinds]uint64 // already reported
-	tap   func(uint32, event.Event)
+	// Its counts are read soon after records came, else seldom.
+	active  bool
+	counted time.Time
+	tap     func(uint32, event.Event)
 }
 
-// Load is [Install] and [Open] in one process.
+// Load is [Install], in a child of [Options.Executable] where there is one, and [Open].
 func Load(o Options) (*Hook, Features, error) {
-	f, err := Install(o)
+	install := Install
+	if o.Executable != "" {
+		install = installApart
+	}
+	f, err := install(o)
 	if err != nil {
 		return nil, f, err
 	}
-	debug.FreeOSMemory()
 	h, err := Open(o)
 	return h, f, err
 }

@@ -18,6 +18,7 @@ const (
 	pollIdle  = 10 * time.Millisecond // after a second without any
 	pollEmpty = 50 * time.Millisecond // no jails
 	countsAge = 200 * time.Millisecond
+	countsOld = 5 * time.Second // of a jail without records: what is lost was in a ring that was full of others
 )
 
 // Read hands every record to f, per jail in the order of time, until ctx is done. It
@@ -79,7 +80,8 @@ func (h *Hook) poll(f func(uint32, event.Event), counts bool) (records, jails in
 	defer h.mu.Unlock()
 	for _, j := range h.jails {
 		records += h.readJail(j, f)
-		if counts {
+		if counts && (j.active || time.Since(j.counted) >= countsOld) {
+			j.active, j.counted = false, time.Now()
 			if err := h.readCounts(j, f); err != nil {
 				return records, len(h.jails), err
 			}
@@ -96,6 +98,7 @@ func (h *Hook) readJail(j *jail, f func(uint32, event.Event)) int {
 	if j.rings[0].pending() == 0 && j.rings[1].pending() == 0 {
 		return 0
 	}
+	j.active = true
 	j.dec.boot = bootTime()
 	buf := make([]byte, 0, maxRecord)
 	var records []record

@@ -3,15 +3,22 @@ package hook
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
-// spare is how many slots are kept ready, with rings and an empty automaton in place.
-// Putting a map into a map of maps waits for an RCU grace period (10 to 20 ms each); a
+// spare is how many slots are kept ready at most, with rings and an empty automaton in
+// place; each is 0.7 MB of kernel memory. When fewer than low are left more are made.
+// Putting a map into a map of maps waits for an RCU grace period (10 to 20 ms); a
 // jail must not, so slots are furnished ahead and keep their maps from jail to jail.
-const spare = 3
+// Between the two nothing is made or removed: one jail after the other finds the slot of
+// the one before.
+const (
+	spare = 3
+	low   = 2
+)
 
 // slot is one furnished place for a jail.
 type slot struct {
@@ -34,11 +41,12 @@ func (s *slot) fits(o Options) bool {
 	return int(s.crit.MaxEntries()) == o.CritBytes && int(s.bulk.MaxEntries()) == o.BulkBytes
 }
 
-// furnish makes the maps of a slot and puts them in place. Slow; needs no lock as long
-// as nobody else works on the same index.
+// furnish makes the maps of a slot and puts them in place, all at once: each waits for
+// a grace period of its own. Slow; needs no lock as long as nobody else works on the same
+// index.
 func (h *Hook) furnish(index uint32) (*slot, error) {
 	s := &slot{index: index}
-	for _, m := range []struct {
+	parts := []struct {
 		outer string
 		into  **ebpf.Map
 		spec  *ebpf.MapSpec
@@ -46,17 +54,26 @@ func (h *Hook) furnish(index uint32) (*slot, error) {
 		{"crit", &s.crit, ringSpec("agentos_crit", h.opts.CritBytes)},
 		{"bulk", &s.bulk, ringSpec("agentos_bulk", h.opts.BulkBytes)},
 		{"rules_small", &s.rules, rulesSpec(rulesSmall)},
-	} {
-		inner, err := ebpf.NewMap(m.spec)
-		if err != nil {
-			s.close()
-			return nil, fmt.Errorf("make %s: %w", m.outer, plain(err))
-		}
-		*m.into = inner
-		if err := h.maps[m.outer].Put(index, uint32(inner.FD())); err != nil {
-			s.close()
-			return nil, fmt.Errorf("set %s: %w", m.outer, err)
-		}
+	}
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, m := range parts {
+		wg.Go(func() {
+			inner, err := ebpf.NewMap(m.spec)
+			if err != nil {
+				errs[i] = fmt.Errorf("make %s: %w", m.outer, plain(err))
+				return
+			}
+			*m.into = inner
+			if err := h.maps[m.outer].Put(index, uint32(inner.FD())); err != nil {
+				errs[i] = fmt.Errorf("set %s: %w", m.outer, err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		s.close()
+		return nil, err
 	}
 	return s, nil
 }
@@ -175,7 +192,7 @@ func (h *Hook) keepOne() bool {
 		h.mu.Unlock()
 		return false
 	}
-	if n := len(h.spares); n > 2*spare {
+	if n := len(h.spares); n > spare {
 		s := h.spares[n-1]
 		h.spares = h.spares[:n-1]
 		h.working[s.index] = true
@@ -190,7 +207,7 @@ func (h *Hook) keepOne() bool {
 		return true
 	}
 	index, err := h.freeIndex()
-	if len(h.spares) >= spare || err != nil {
+	if len(h.spares) >= low || err != nil {
 		h.mu.Unlock()
 		return false
 	}

@@ -20,7 +20,13 @@ type flusher struct {
 	syncing  chan error // result of the fsync under way, nil for none
 	synced   func()     // what to call when it succeeded
 	syncErr  error      // the last fsync failed
+	lastWork time.Time  // a block was written
+	resting  bool       // and what writing needs was given back since
 }
+
+// restAfter is how long nothing must come before memory is given back: most logs
+// are of agents that wait for their user.
+const restAfter = time.Second
 
 func (f *flusher) run() {
 	defer close(f.done)
@@ -48,8 +54,28 @@ func (f *flusher) run() {
 		for _, ask := range asks {
 			ask <- err
 		}
-		timer.Reset(f.pause(time.Now()))
+		now := time.Now()
+		wait := f.pause(now)
+		if wait > restAfter && !f.resting {
+			if now.Sub(f.lastWork) >= restAfter {
+				f.rest()
+			} else {
+				wait = restAfter
+			}
+		}
+		timer.Reset(wait)
 	}
+}
+
+// rest frees the buffers of a log that has nothing to write.
+func (f *flusher) rest() {
+	f.mu.Lock()
+	f.free = nil
+	if f.cur.count == 0 {
+		f.cur = &batch{}
+	}
+	f.mu.Unlock()
+	f.resting = f.out.rest() == nil
 }
 
 // step does what is due. With force it stores every record up to target,
@@ -87,7 +113,7 @@ func (f *flusher) store(now time.Time, force bool, target uint64) error {
 		if err := f.out.block(b); err != nil {
 			return err
 		}
-		f.dirty = true
+		f.dirty, f.resting, f.lastWork = true, false, now
 		f.recycle(b)
 		if f.out.seq > f.out.headed && now.Sub(f.lastHead) >= f.o.HeadEvery {
 			break

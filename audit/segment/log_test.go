@@ -178,13 +178,9 @@ func build(t testing.TB, k Key, session string, runs ...int) ([][]byte, []Head) 
 	t.Helper()
 	m := newMemory()
 	o := testOptions().withDefaults()
-	z, err := newEncoder()
-	if err != nil {
-		t.Fatal(err)
-	}
 	h := testHeader(session)
 	h.Format, h.Version, h.Segment, h.Key = formatName, Version, 1, k.ID()
-	out := &output{store: m, key: k, head: h, wall: o.wall, boot: o.boot, zstd: z, need: needFile}
+	out := &output{store: m, key: k, head: h, wall: o.wall, boot: o.boot, need: needFile}
 	var heads []Head
 	must := func(err error) {
 		t.Helper()
@@ -211,6 +207,7 @@ func build(t testing.TB, k Key, session string, runs ...int) ([][]byte, []Head) 
 		} else {
 			must(out.sign(Running))
 		}
+		must(out.rest()) // as between bursts of events
 	}
 	must(out.sign(Closed))
 	return m.bytes(), heads

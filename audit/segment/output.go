@@ -46,8 +46,8 @@ type output struct {
 	head  Header // of the current segment
 	wall  func() time.Time
 	boot  func() uint64
-	tell  func(Head) // nil: nobody wants to know
-	zstd  *zstd.Encoder
+	tell  func(Head)    // nil: nobody wants to know
+	zstd  *zstd.Encoder // nil while the log rests
 
 	file   file
 	old    []file // earlier segments, not yet synced
@@ -138,6 +138,13 @@ func (o *output) block(b *batch) error {
 	if err := o.ready(); err != nil {
 		return err
 	}
+	if o.zstd == nil {
+		z, err := newEncoder()
+		if err != nil {
+			return err
+		}
+		o.zstd = z
+	}
 	o.pack = encodeBlock(o.pack, b, o.wall().UnixNano(), o.boot(), o.zstd)
 	if err := o.write(frameBlock, o.pack); err != nil {
 		return err
@@ -212,8 +219,19 @@ func syncFiles(s store, files []file) error {
 	return s.sync()
 }
 
+// rest gives back what only writing needs: 300 KB, most of it the encoder's.
+func (o *output) rest() error {
+	o.frame, o.pack = nil, nil
+	if o.zstd == nil {
+		return nil
+	}
+	err := o.zstd.Close()
+	o.zstd = nil
+	return err
+}
+
 func (o *output) close() error {
-	var errs []error
+	errs := []error{o.rest()}
 	for _, f := range o.old {
 		errs = append(errs, f.Close())
 	}
@@ -221,9 +239,6 @@ func (o *output) close() error {
 		errs = append(errs, o.file.Close())
 	}
 	o.old, o.file = nil, nil
-	if o.zstd != nil {
-		errs = append(errs, o.zstd.Close())
-	}
 	if o.store != nil {
 		errs = append(errs, o.store.close())
 	}

@@ -18,9 +18,6 @@ func resume(s store, k Key, o Options) (*Writer, error) {
 	o = o.withDefaults()
 	out := &output{store: s, key: k, wall: o.wall, boot: o.boot, tell: o.OnHead}
 	cut, err := out.recover()
-	if err == nil {
-		out.zstd, err = newEncoder()
-	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("resume audit log: %w", err), out.close())
 	}

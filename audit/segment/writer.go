@@ -129,13 +129,9 @@ func create(s store, k Key, h Header, o Options) (*Writer, error) {
 	if err := ValidSession(h.Session); err != nil {
 		return nil, errors.Join(fmt.Errorf("create audit log: %w", err), s.close())
 	}
-	z, err := newEncoder()
-	if err != nil {
-		return nil, errors.Join(err, s.close())
-	}
 	h.Format, h.Version, h.Segment, h.Key = formatName, Version, 1, k.ID()
-	out := &output{store: s, key: k, head: h, wall: o.wall, boot: o.boot, tell: o.OnHead, zstd: z, need: needFile}
-	if err = out.ready(); err != nil {
+	out := &output{store: s, key: k, head: h, wall: o.wall, boot: o.boot, tell: o.OnHead, need: needFile}
+	if err := out.ready(); err != nil {
 		return nil, errors.Join(fmt.Errorf("create audit log of %s: %w", h.Session, err), out.close())
 	}
 	return start(out, o), nil

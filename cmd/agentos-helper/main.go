@@ -23,6 +23,7 @@ import (
 	"github.com/agentos/agentos/audit/hook"
 	"github.com/agentos/agentos/jail/helper"
 	"github.com/agentos/agentos/jail/packet"
+	"github.com/agentos/agentos/jail/quiet"
 )
 
 // fdClient is the conversation that an embedded helper is started with.
@@ -98,6 +99,7 @@ func (o *options) serve() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
+	defer quiet.Start()()
 	if o.embedded {
 		o.Spare = 0                             // nobody comes after this one
 		signal.Ignore(unix.SIGINT, unix.SIGHUP) // the terminal's keys are for the agent

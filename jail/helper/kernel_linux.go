@@ -31,7 +31,7 @@ type kernel struct {
 func (s *Server) loadKernel() error {
 	k := &kernel{}
 	s.kernel = k
-	k.opt = hook.Options{PinDir: s.opt.Pins, Group: s.parent(), Logger: s.log, HighWater: s.highWater}
+	k.opt = hook.Options{PinDir: s.opt.Pins, Group: s.parent(), Logger: s.log, HighWater: s.highWater, Executable: "/proc/self/exe"}
 	h, features, err := hook.Load(k.opt)
 	k.features = features
 	if err != nil {

@@ -148,10 +148,17 @@ func (s *Server) loadInit() error {
 		return err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(f)
+	st, err := f.Stat()
 	if err != nil {
 		return err
 	}
+	// Mapped, not read: the heap of a helper would never be small again. A file that is cut
+	// meanwhile makes the copy's write fail.
+	data, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		return &os.PathError{Op: "map", Path: s.opt.Init, Err: err}
+	}
+	defer func() { _ = unix.Munmap(data) }()
 	if s.init, err = jail.Memfd("agentos-init", data, true); err != nil {
 		return err
 	}

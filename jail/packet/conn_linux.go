@@ -22,6 +22,9 @@ type Conn struct {
 	oob  []byte
 }
 
+// recvKept is the largest buffer that a Conn keeps while it waits: hundreds wait at a time.
+const recvKept = 4 << 10
+
 type rawConn interface {
 	Read(func(fd uintptr) bool) error
 	Write(func(fd uintptr) bool) error
@@ -163,11 +166,12 @@ func (c *Conn) receive(wait bool, mu sync.Locker) (data []byte, fds []*os.File, 
 			mu.Lock()
 			held = true
 		}
-		if c.recv == nil {
-			c.recv = make([]byte, MaxSize+1)
+		if c.oob == nil {
 			c.oob = make([]byte, unix.CmsgSpace(4*MaxFDs))
 		}
-		n, oobn, flags, _, rerr = unix.Recvmsg(int(fd), c.recv, c.oob, unix.MSG_CMSG_CLOEXEC)
+		if n, rerr = c.next(int(fd)); rerr == nil {
+			n, oobn, flags, _, rerr = unix.Recvmsg(int(fd), c.recv, c.oob, unix.MSG_CMSG_CLOEXEC)
+		}
 		again := errors.Is(rerr, unix.EAGAIN)
 		if again && mu != nil {
 			mu.Unlock()
@@ -208,6 +212,24 @@ func (c *Conn) receive(wait bool, mu sync.Locker) (data []byte, fds []*os.File, 
 	}
 	CloseAll(fds)
 	return nil, nil, err
+}
+
+// next looks at the length of the next datagram and makes the buffer fit: one
+// larger than MaxSize is cut, and refused by Recv.
+func (c *Conn) next(fd int) (int, error) {
+	n, _, err := unix.Recvfrom(fd, nil, unix.MSG_PEEK|unix.MSG_TRUNC)
+	if err != nil {
+		if cap(c.recv) > recvKept {
+			c.recv = nil
+		}
+		return 0, err
+	}
+	want := min(max(n, recvKept), MaxSize+1)
+	if cap(c.recv) < want {
+		c.recv = make([]byte, want)
+	}
+	c.recv = c.recv[:cap(c.recv)]
+	return n, nil
 }
 
 // Receive is [Conn.Recv] and [Unmarshal] into v; on error all descriptors are

@@ -62,6 +62,7 @@ func run() int {
 // bench is one run: a scratch directory, and a helper when none was running.
 type bench struct {
 	bin, dir, ws string
+	socket       string // of our helper
 	env          []string
 	helper       *exec.Cmd
 }
@@ -109,6 +110,7 @@ func (b *bench) startHelper() error {
 		return nil
 	}
 	socket := filepath.Join(b.dir, "run", "helper.sock")
+	b.socket = socket
 	b.env = append(b.env, "AGENTOS_SOCKET="+socket)
 	b.helper = exec.Command(filepath.Join(b.bin, "agentos-helper"), "--foreground", "--group", "agentos-bench", "--socket", socket,
 		"--run", filepath.Join(b.dir, "run"), "--state", filepath.Join(b.dir, "state"), "--org", filepath.Join(b.dir, "org"))
