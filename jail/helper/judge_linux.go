@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/agentos/agentos/audit/hook"
@@ -102,15 +101,4 @@ func userName(env []string) string {
 		}
 	}
 	return "agent"
-}
-
-// owned reports whether a path belongs to the caller by its role: the
-// workspace, a state directory, or anything in the home.
-func owned(r *policy.Resolved, p string) bool {
-	for _, top := range slices.Concat([]string{r.Vars.Workspace, r.Vars.Home}, r.Vars.State, r.Vars.Git) {
-		if p == top || strings.HasPrefix(p, strings.TrimSuffix(top, "/")+"/") {
-			return true
-		}
-	}
-	return false
 }

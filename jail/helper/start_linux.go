@@ -303,10 +303,6 @@ func (b *build) makeMounts() error {
 	if err != nil {
 		return err
 	}
-	owner, err := v.s.ranges.Owner(b.base, v.owner.uid, b.uid, v.owner.gid, b.gid)
-	if err != nil {
-		return err
-	}
 	if err := b.systemMounts(&in); err != nil {
 		return err
 	}
@@ -325,7 +321,10 @@ func (b *build) makeMounts() error {
 		if d.Link != "" {
 			continue
 		}
-		ids := b.idmapFor(g, system, owner)
+		ids, err := b.idmapFor(g, system)
+		if err != nil {
+			return err
+		}
 		if err := b.show(g, d, ids, ids == system); err != nil {
 			return err
 		}
@@ -359,17 +358,6 @@ func (b *build) show(g given, d jail.Given, ids *os.File, system bool) error {
 		return b.detach(g.path, int(g.file.Fd()), a)
 	}
 	return &rpc.Error{Code: rpc.Unsupported, Step: "mounts", Text: fmt.Sprintf("%v: its file system cannot be idmapped", err), Hint: "keep the workspace on ext4, xfs, btrfs or tmpfs"}
-}
-
-// idmapFor chooses whose ids a tree is shown with: the caller's for what is the
-// caller's, the system's for the rest.
-func (b *build) idmapFor(g given, system, owner *os.File) *os.File {
-	// A caller with an ordinary uid has it inside too, and the system's map shows
-	// it. Others (root) get the map that makes what is theirs the agent's.
-	if b.uid == b.v.owner.uid && b.gid == b.v.owner.gid || !owned(b.v.res, g.path) {
-		return system
-	}
-	return owner
 }
 
 // systemMounts adds what every jail has from the host whatever the policy says:
