@@ -113,6 +113,7 @@ type Input struct {
 	Devices   []string // present devices below /dev, each with a descriptor after Given
 	System    []Given  // further read-only binds made by the helper (below /sys)
 	HomeBind  bool     // a descriptor for the home layer follows last
+	Covers    []string // directories of which only what is mounted below is shown
 }
 
 // DefaultTmp bounds a private tmpfs for which the policy names no size.
@@ -171,6 +172,9 @@ func Compile(in Input) (Spec, []string, error) {
 	s.Mounts = append(s.Mounts, identity(in)...)
 	if in.HomeBind {
 		s.Mounts = append(s.Mounts, Mount{Kind: Bind, Target: in.Home, IsDir: true})
+	}
+	for _, c := range in.Covers {
+		s.Mounts = append(s.Mounts, Mount{Kind: Tmpfs, Target: c, Size: 1 << 20, Mode: 0o755})
 	}
 	for _, d := range in.Devices {
 		s.Mounts = append(s.Mounts, Mount{Kind: Bind, Target: "/dev/" + d})

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/agentos/agentos/audit/event"
@@ -63,6 +64,29 @@ func TestCompileKeepsOurIdentityFiles(t *testing.T) {
 		if m.Target == "/etc/passwd" && m.Kind != jail.File {
 			t.Errorf("the host's /etc/passwd is mounted: %+v", m)
 		}
+	}
+}
+
+func TestCompileCovers(t *testing.T) {
+	in := input()
+	in.Given = append(in.Given, jail.Given{Path: "/srv", Dir: true, ReadOnly: true}, jail.Given{Path: "/srv/closed/app", Dir: true})
+	in.Covers = []string{"/srv/closed"}
+	spec, _, err := jail.Compile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []jail.MountKind
+	for _, m := range spec.Mounts {
+		switch m.Target {
+		case "/srv", "/srv/closed", "/srv/closed/app":
+			order = append(order, m.Kind)
+		}
+		if m.Target == "/srv/closed" && (m.Agent || m.Mode&0o022 != 0) {
+			t.Errorf("the agent may write the cover: %+v", m)
+		}
+	}
+	if !slices.Equal(order, []jail.MountKind{jail.Bind, jail.Tmpfs, jail.Bind}) {
+		t.Errorf("host, cover and what lies below are mounted as %v", order)
 	}
 }
 

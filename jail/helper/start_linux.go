@@ -329,6 +329,9 @@ func (b *build) makeMounts() error {
 			return err
 		}
 	}
+	if v.owner.uid == 0 {
+		in.Given, in.Covers = b.openWays(in)
+	}
 	spec, targets, err := jail.Compile(in)
 	if err != nil {
 		return err

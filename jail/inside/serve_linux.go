@@ -144,12 +144,22 @@ func (s *state) fork(procs *processes, p jail.Process, m jail.Message, fds []*os
 		if master != nil {
 			_ = master.Close()
 		}
+		if cerr := s.enter(p.Cwd); cerr != nil {
+			return nil, fmt.Errorf("enter %s: %w", p.Cwd, cerr)
+		}
 		return nil, fmt.Errorf("execute %s: %w", p.Argv[0], err)
 	}
 	procs.next++
 	out := &process{num: procs.next, pid: pid, master: master, shared: shared}
 	procs.byPid[pid], procs.byNum[out.num] = out, out
 	return out, nil
+}
+
+// enter says whether the working directory is what stopped a process from
+// starting: fork and exec answer with one error for both.
+func (s *state) enter(dir string) (err error) {
+	s.launch.do(func() { err = unix.Access(dir+"/.", unix.X_OK) })
+	return err
 }
 
 // reap collects every child that changed and tells the helper about ours.
