@@ -130,7 +130,7 @@ func (s *Server) enter(v *session) error {
 	for _, o := range s.sessions {
 		if o.owner.uid == v.owner.uid {
 			n++
-			names[o.name] = true
+			names[o.name] = names[o.name] || !o.over()
 		}
 	}
 	if n >= maxSessions {
