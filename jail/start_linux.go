@@ -92,7 +92,7 @@ func Start(p Parts) (_ *Jail, err error) {
 	for _, m := range p.Mounts {
 		files = append(files, m.Fd())
 	}
-	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(p.Base), Size: rangeSize}}
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(p.Base), Size: RangeSize}}
 	sys := &syscall.SysProcAttr{
 		Setsid: true, Cloneflags: namespaces, PidFD: &j.pidfd,
 		UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,

@@ -26,9 +26,7 @@ func (s *Server) lacks(r *policy.Resolved) []rpc.Missing {
 		out = append(out, rpc.Missing{Guarantee: string(g), Why: why, Hint: hint})
 	}
 	k := s.kernel
-	if r.Resources.DiskWrite > 0 {
-		out = append(out, rpc.Missing{Guarantee: "disk-write", Why: "bytes written to disk are not limited by this version", Hint: "set a quota on the file system of the workspace"})
-	}
+	out = append(out, s.diskLacks(r)...)
 	if k.h == nil {
 		why := "no BPF program loads here"
 		if k.why != nil {
@@ -57,6 +55,9 @@ func (b *build) judge() error {
 		if !gone[string(g)] {
 			b.report.Enforced = append(b.report.Enforced, string(g))
 		}
+	}
+	if b.v.res.Resources.DiskWrite > 0 && !gone[diskWrite] {
+		b.report.Enforced = append(b.report.Enforced, diskWrite)
 	}
 	for _, m := range b.report.Missing {
 		g := policy.Guarantee(m.Guarantee)

@@ -53,6 +53,7 @@ func (s *Server) probe() rpc.Machine {
 		}
 		add("cgroup "+c, where.Mount != "", text, "enable the controller in the kernel")
 	}
+	add("disk meter", s.meter != nil, s.meterText(), "boot a kernel with CONFIG_TASKSTATS and CONFIG_TASK_IO_ACCOUNTING")
 	for _, name := range policy.BuiltinNames() {
 		if name == "base" {
 			continue

@@ -68,6 +68,7 @@ var startSteps = []struct {
 	{"system call filter", (*build).compileFilter},
 	{"audit log", (*build).openLog},
 	{"cgroup", (*build).makeGroup},
+	{"disk meter", (*build).meterDisk},
 	{"kernel rules", (*build).addRules},
 	{"home", (*build).makeHome},
 	{"mounts", (*build).makeMounts},
