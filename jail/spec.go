@@ -142,6 +142,7 @@ type Input struct {
 	Devices   []string // present devices below /dev, each with a descriptor
 	System    []Given  // further binds made by the helper
 	HomeBind  bool     // there is a descriptor for the home layer
+	Covers    []string // directories of which only what is mounted below is shown
 }
 
 // DefaultTmp bounds a private tmpfs for which the policy names no size.
@@ -199,6 +200,9 @@ func Compile(in Input) (Plan, error) {
 	all = append(all, identity(in)...)
 	if in.HomeBind {
 		all = append(all, Mount{Kind: Bind, Target: in.Home, IsDir: true, Own: true})
+	}
+	for _, c := range in.Covers {
+		all = append(all, Mount{Kind: Tmpfs, Target: c, Size: 1 << 20, Mode: 0o755, Own: true})
 	}
 	for _, d := range in.Devices {
 		all = append(all, Mount{Kind: Bind, Target: "/dev/" + d})

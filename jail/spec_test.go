@@ -121,6 +121,32 @@ func TestCompileDropsLandlockRulesThatAreGiven(t *testing.T) {
 	}
 }
 
+func TestCompileCovers(t *testing.T) {
+	in := input()
+	in.Given = append(in.Given, jail.Given{Path: "/srv", Dir: true, ReadOnly: true}, jail.Given{Path: "/srv/closed/app", Dir: true})
+	in.Covers = []string{"/srv/closed"}
+	plan, err := jail.Compile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []jail.MountKind
+	for _, m := range slices.Concat(plan.Tree, plan.Spec.Mounts) {
+		if m.Kind == jail.Point {
+			continue
+		}
+		switch m.Target {
+		case "/srv", "/srv/closed", "/srv/closed/app":
+			order = append(order, m.Kind)
+		}
+		if m.Target == "/srv/closed" && (m.Agent || m.Mode&0o022 != 0) {
+			t.Errorf("the agent may write the cover: %+v", m)
+		}
+	}
+	if !slices.Equal(order, []jail.MountKind{jail.Bind, jail.Tmpfs, jail.Bind}) {
+		t.Errorf("host, cover and what lies below are mounted as %v", order)
+	}
+}
+
 func TestCompileRefuses(t *testing.T) {
 	for _, p := range []string{"relative", "/", "/a/../b", "/a/", "/a\x00b", ""} {
 		in := input()

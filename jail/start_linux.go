@@ -85,7 +85,7 @@ func Start(p Birth) (_ *Jail, err error) {
 
 	j := &Jail{Control: control, Events: events, Ended: make(chan struct{}), pidfd: -1, stderr: stderr}
 	files := []uintptr{null.Fd(), null.Fd(), stderrInit.Fd(), controlInit.Fd(), eventsInit.Fd()}
-	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(p.Base), Size: rangeSize}}
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(p.Base), Size: RangeSize}}
 	sys := &syscall.SysProcAttr{
 		Setsid: true, Cloneflags: namespaces, PidFD: &j.pidfd,
 		UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,

@@ -17,9 +17,11 @@ import (
 // systemd's foreign range.
 const (
 	firstID   = 0x70000000
-	rangeSize = 0x10000
 	maxRanges = 2048
 )
+
+// RangeSize is how many ids a jail has, from the one that [Ranges.Take] returns on.
+const RangeSize = 0x10000
 
 // Ranges hands out the private id ranges of jails and keeps a user namespace
 // for each way a range is used as a mount's id map, because making one costs a
@@ -50,7 +52,7 @@ func (r *Ranges) Take() (uint32, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range uint32(maxRanges) {
-		base := firstID + (r.first+i)%maxRanges*rangeSize
+		base := firstID + (r.first+i)%maxRanges*RangeSize
 		if !r.taken[base] {
 			r.taken[base] = true
 			return base, nil
@@ -94,7 +96,7 @@ func (r *Ranges) userns(k idmap) (*os.File, error) {
 	if f := r.maps[k]; f != nil {
 		return f, nil
 	}
-	uids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(k.base), Size: rangeSize}}
+	uids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(k.base), Size: RangeSize}}
 	gids := uids
 	if k.hostUID >= 0 {
 		uids = []syscall.SysProcIDMap{{ContainerID: k.hostUID, HostID: int(k.base) + k.insideUID, Size: 1}}

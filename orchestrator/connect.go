@@ -42,7 +42,8 @@ type Connection struct {
 func helperPlaces(own, libexec string) []string {
 	var out []string
 	if own != "" {
-		out = append(out, filepath.Join(filepath.Dir(own), "agentos-helper"))
+		dir := filepath.Dir(own)
+		out = append(out, filepath.Join(dir, "agentos-helper"), filepath.Join(dir, "..", "libexec", "agentos", "agentos-helper"))
 	}
 	if libexec != "" {
 		out = append(out, filepath.Join(libexec, "agentos-helper"))

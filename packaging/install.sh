@@ -25,7 +25,9 @@ install)
 	for s in bash:$bash/agentos zsh:$zsh/_agentos fish:$fish/agentos.fish; do
 		if "$top/bin/agentos" completion "${s%%:*}" >"$tmp/completion" 2>/dev/null; then $sudo install -m 644 "$tmp/completion" "${s#*:}"; fi
 	done
-	if live; then
+	if [ -n "$DESTDIR" ]; then
+		echo "staged below $DESTDIR"
+	elif live; then
 		$sudo systemd-tmpfiles --create "$tmpfiles/agentos.conf"
 		$sudo systemctl daemon-reload
 		$sudo systemctl enable --now agentos-helper.socket

@@ -119,9 +119,11 @@ func (o *options) serve() error {
 }
 
 func (o *options) listen(ctx context.Context, s *helper.Server) error {
-	l := helper.Activated()
+	l, err := helper.Activated()
+	if err != nil {
+		return err
+	}
 	if l == nil {
-		var err error
 		if l, err = helper.Listen(o.socket); err != nil {
 			return err
 		}

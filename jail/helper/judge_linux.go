@@ -5,7 +5,6 @@ import (
 	"os"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 
@@ -32,9 +31,7 @@ func (s *Server) lacks(r *policy.Resolved) []rpc.Missing {
 		out = append(out, rpc.Missing{Guarantee: string(g), Why: why, Hint: hint})
 	}
 	k := s.kernel
-	if r.Resources.DiskWrite > 0 {
-		out = append(out, rpc.Missing{Guarantee: "disk-write", Why: "bytes written to disk are not limited by this version", Hint: "set a quota on the file system of the workspace"})
-	}
+	out = append(out, s.diskLacks(r)...)
 	if k.h == nil {
 		why := "no BPF program loads here"
 		if k.why != nil {
@@ -63,6 +60,9 @@ func (b *build) judge() error {
 		if !gone[string(g)] {
 			b.report.Enforced = append(b.report.Enforced, string(g))
 		}
+	}
+	if b.v.res.Resources.DiskWrite > 0 && !gone[diskWrite] {
+		b.report.Enforced = append(b.report.Enforced, diskWrite)
 	}
 	for _, m := range b.report.Missing {
 		g := policy.Guarantee(m.Guarantee)
@@ -154,12 +154,6 @@ func userName(env []string) string {
 	return "agent"
 }
 
-// owned reports whether a path belongs to the caller by its role: the
-// workspace, a state directory, or anything in the home.
-func (p *prepared) owned(path string) bool {
-	return slices.ContainsFunc(p.tops, func(top string) bool { return path == top || strings.HasPrefix(path, strings.TrimSuffix(top, "/")+"/") })
-}
-
 // probe says what this machine enforces and what each builtin policy would
 // miss, with the one thing to do about it.
 func (s *Server) probe() rpc.Machine {
@@ -200,6 +194,7 @@ func (s *Server) probe() rpc.Machine {
 		}
 		add("cgroup "+c, where.Mount != "", text, "enable the controller in the kernel")
 	}
+	add("disk meter", s.meter != nil, s.meterText(), "boot a kernel with CONFIG_TASKSTATS and CONFIG_TASK_IO_ACCOUNTING")
 	for _, name := range policy.BuiltinNames() {
 		if name == "base" {
 			continue

@@ -71,16 +71,26 @@ func (v *session) row() rpc.Session {
 	a := v.record.about
 	r := rpc.Session{
 		ID: a.ID, Name: a.Name, Agent: a.Agent, Policy: a.Policy, Workspace: a.Workspace, UID: a.UID,
-		State: "running", Started: a.Started, Denied: v.record.denied.Load(), Records: v.record.records.Load(),
-	}
-	if v.now() != running {
-		r.State = "starting"
+		State: v.state(), Started: a.Started, Denied: v.record.denied.Load(), Records: v.record.records.Load(),
 	}
 	if v.group != nil {
 		st := v.group.Stats()
 		r.Procs, r.Memory, r.CPU = int(st.Pids), uint64(st.Memory), st.CPU.Seconds()
 	}
 	return r
+}
+
+// state is the session's phase in a word. A session whose agent has exited ends
+// as soon as its caller has read the rest.
+func (v *session) state() string {
+	switch p := v.now(); {
+	case v.over():
+		return "ending"
+	case p == running:
+		return "running"
+	default:
+		return "starting"
+	}
 }
 
 // past reads what is known of the sessions whose logs are kept, newest first.
@@ -158,8 +168,8 @@ func (c *conversation) lookup(ref string) (about, *session, error) {
 		if !c.peer.mayUse(v.owner.uid) || v.record == nil {
 			continue
 		}
-		if v.id == ref || v.name == ref || ref == "" && (best == nil || v.made.After(best.made)) {
-			best = v
+		if (v.id == ref || v.name == ref || ref == "") && (best == nil || v.made.After(best.made)) {
+			best = v // a name can be taken again while its last session ends
 		}
 	}
 	c.s.mu.Unlock()

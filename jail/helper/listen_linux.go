@@ -47,17 +47,30 @@ func Listen(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Activated returns the socket that systemd passed (sd_listen_fds(3)), or nil.
-func Activated() *os.File {
-	if pid, err := strconv.Atoi(os.Getenv("LISTEN_PID")); err != nil || pid != os.Getpid() || os.Getenv("LISTEN_FDS") != "1" {
-		return nil
+// Activated returns the socket that systemd passed (sd_listen_fds(3)), or nil
+// if it passed none. What was passed must be a listening SOCK_SEQPACKET.
+func Activated() (*os.File, error) {
+	if pid, err := strconv.Atoi(os.Getenv("LISTEN_PID")); err != nil || pid != os.Getpid() {
+		return nil, nil
+	}
+	n := os.Getenv("LISTEN_FDS")
+	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} { // not for our children
+		_ = os.Unsetenv(name)
+	}
+	if n != "1" {
+		return nil, fmt.Errorf("systemd passed %q sockets, want one: its unit names others", n)
 	}
 	const first = 3
+	for _, opt := range []struct{ name, want int }{{unix.SO_DOMAIN, unix.AF_UNIX}, {unix.SO_TYPE, unix.SOCK_SEQPACKET}, {unix.SO_ACCEPTCONN, 1}} {
+		if got, err := unix.GetsockoptInt(first, unix.SOL_SOCKET, opt.name); err != nil || got != opt.want {
+			return nil, errors.New("descriptor 3 is no listening SOCK_SEQPACKET socket: want ListenSequentialPacket= in the unit")
+		}
+	}
 	unix.CloseOnExec(first)
 	if err := unix.SetNonblock(first, true); err != nil {
-		return nil
+		return nil, fmt.Errorf("take socket of systemd: %w", err)
 	}
-	return os.NewFile(first, "systemd")
+	return os.NewFile(first, "systemd"), nil
 }
 
 // Accept serves everyone who connects to l until ctx ends, then waits for the

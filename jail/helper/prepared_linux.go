@@ -138,7 +138,7 @@ func (c *preparations) get(r *policy.Resolved) *prepared {
 	if !ok {
 		p = &prepared{
 			res: r, hash: hash, view: map[string]policy.Mount{},
-			tops: slices.Concat([]string{r.Vars.Workspace, r.Vars.Home}, r.Vars.State, r.Vars.Git),
+			tops: slices.Concat([]string{r.Vars.Workspace}, r.Vars.Git, r.Vars.State, []string{r.Vars.Home}),
 		}
 		for _, m := range r.View() {
 			p.view[m.Path] = m

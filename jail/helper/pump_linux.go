@@ -2,6 +2,7 @@ package helper
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -11,7 +12,10 @@ import (
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/audit/hook"
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/meter"
 	"github.com/agentos/agentos/jail/packet"
+	"github.com/agentos/agentos/jail/rpc"
+	"github.com/agentos/agentos/policy"
 )
 
 // attach starts the readers of a jail's two sockets. The channel is closed when
@@ -181,4 +185,65 @@ func firstLine(s string) string {
 	}
 	line, _, _ := strings.Cut(s, "\n")
 	return line
+}
+
+// diskWrite is the guarantee that disk_write holds; it is judged for policies
+// that have that limit.
+const diskWrite = "disk-write"
+
+// openMeter prepares the counting of bytes written. Without it disk_write is
+// missing, nothing else.
+func (s *Server) openMeter() error {
+	m, err := meter.Open()
+	if err != nil {
+		s.log.Warn("bytes written are not counted", "error", err)
+		s.unmetered = err
+		return nil
+	}
+	s.meter = m
+	return nil
+}
+
+// diskLacks says what is missing of disk_write here.
+func (s *Server) diskLacks(r *policy.Resolved) []rpc.Missing {
+	if r.Resources.DiskWrite == 0 || s.meter != nil {
+		return nil
+	}
+	return []rpc.Missing{{Guarantee: diskWrite, Why: s.meterText(), Hint: "set a quota on the file system of the workspace"}}
+}
+
+// meterText says how disk_write is held here.
+func (s *Server) meterText() string {
+	switch {
+	case s.meter != nil:
+		return fmt.Sprintf("disk_write is noticed within %s, near the limit within %s", meter.Slowest, meter.Fastest)
+	case s.unmetered != nil:
+		return "bytes written are not counted: " + s.unmetered.Error()
+	}
+	return "bytes written are not counted"
+}
+
+// meterDisk ends the jail when it has written what the policy gives it.
+func (b *build) meterDisk() error {
+	v, limit := b.v, b.v.res.Resources.DiskWrite
+	if limit == 0 || v.s.meter == nil {
+		return nil // judged
+	}
+	reached := func(wrote uint64) {
+		text := fmt.Sprintf("disk_write = %s reached: the jail has written %d bytes to disk and was ended; %s sets the limit", limit, wrote, v.res.Where["resources.disk_write"])
+		v.record.put(event.Event{Kind: event.Limit, Verdict: event.Deny, Name: "disk_write", Count: wrote, Detail: text})
+		v.notice(text)
+		if err := b.group.Kill(); err != nil {
+			v.s.log.Error("end jail at disk_write", "session", v.id, "error", err)
+		}
+	}
+	lost := func() {
+		v.record.put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "bytes written by processes that ended were not counted: disk_write may be passed"})
+	}
+	stop, err := v.s.meter.Watch(b.group.FD(), b.base, jail.RangeSize, uint64(limit), reached, lost)
+	if err != nil {
+		return err
+	}
+	v.push(func() error { stop(); return nil })
+	return nil
 }

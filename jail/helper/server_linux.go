@@ -17,6 +17,7 @@ import (
 
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/meter"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/jail/seccomp"
@@ -46,23 +47,25 @@ var groupRule = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
 // Server is a running helper. New touches nothing; Open makes the machine ready.
 type Server struct {
-	opt      Options
-	build    string
-	log      *slog.Logger
-	init     *os.File
-	initFile *os.File   // the program itself, for the jail check
-	locked   []*os.File // the cgroup parent and the state directory, flocked
-	ranges   *jail.Ranges
-	layout   cgroup.Layout
-	kernel   *kernel
-	key      signer
-	audit    *os.File // the directory of all logs
-	filter   seccomp.Cache
-	policies preparations
-	trees    *jail.Trees
-	pool     pool
-	checked  checked
-	resolved resolved
+	opt       Options
+	build     string
+	log       *slog.Logger
+	init      *os.File
+	initFile  *os.File   // the program itself, for the jail check
+	locked    []*os.File // the cgroup parent and the state directory, flocked
+	ranges    *jail.Ranges
+	layout    cgroup.Layout
+	kernel    *kernel
+	meter     *meter.Meter // nil where the kernel does not count: unmetered says why
+	unmetered error
+	key       signer
+	audit     *os.File // the directory of all logs
+	filter    seccomp.Cache
+	policies  preparations
+	trees     *jail.Trees
+	pool      pool
+	checked   checked
+	resolved  resolved
 
 	mu       sync.Mutex
 	sessions map[string]*session // by id: drafts and running
@@ -113,6 +116,7 @@ func Open(opt Options) (_ *Server, err error) {
 		{"remains", s.sweep},
 		{"kernel programs", s.loadKernel},
 		{"trees", s.openTrees},
+		{"disk meter", s.openMeter},
 	} {
 		if err := step.do(); err != nil {
 			_ = s.Close()
@@ -201,6 +205,10 @@ func (s *Server) Close() error {
 	if s.kernel != nil {
 		err = errors.Join(err, s.kernel.Close())
 		s.kernel = nil
+	}
+	if s.meter != nil {
+		err = errors.Join(err, s.meter.Close())
+		s.meter = nil
 	}
 	s.ranges.Close()
 	packet.CloseAll([]*os.File{s.init, s.initFile})

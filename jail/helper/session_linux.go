@@ -128,6 +128,14 @@ func (v *session) now() phase {
 	return v.phase
 }
 
+// over reports whether the session ends: it was told to, or its agent has exited.
+func (v *session) over() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	agent := v.procs[1]
+	return v.phase == ended || agent != nil && agent.exited
+}
+
 // happened wakes everybody who waits for news of this session.
 func (v *session) happened() {
 	v.mu.Lock()
@@ -187,10 +195,14 @@ func (c *conversation) find(ref string) (*session, error) {
 	if v := c.s.sessions[ref]; v != nil && c.peer.mayUse(v.owner.uid) {
 		return v, nil
 	}
+	var best *session
 	for _, v := range c.s.sessions {
-		if v.name == ref && c.peer.mayUse(v.owner.uid) {
-			return v, nil
+		if v.name == ref && c.peer.mayUse(v.owner.uid) && (best == nil || v.made.After(best.made)) {
+			best = v // a name can be taken again while its last session ends
 		}
+	}
+	if best != nil {
+		return best, nil
 	}
 	return nil, &rpc.Error{Code: rpc.NotFound, Text: fmt.Sprintf("no running session %q", ref), Hint: "agentos ps lists them"}
 }

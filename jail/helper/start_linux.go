@@ -68,6 +68,7 @@ var startSteps = []struct {
 	{"mounts", (*build).makeMounts},
 	{"init", (*build).adopt},
 	{"limits", (*build).limit},
+	{"disk meter", (*build).meterDisk},
 	{"kernel rules", (*build).assignRules},
 	{"guarantees", (*build).judge},
 	{"build", (*build).tellInit},
@@ -314,39 +315,39 @@ func (b *build) makeMounts() error {
 	if err != nil {
 		return err
 	}
-	owner, err := v.s.ranges.Owner(b.base, v.owner.uid, b.uid, v.owner.gid, b.gid)
-	if err != nil {
-		return err
-	}
 	if err := b.ownSources(&in); err != nil {
 		return err
 	}
 	given := v.takeGiven()
 	for _, g := range given {
-		e := b.view[g.path]
-		ro := e.Access == policy.ReadOnly
-		ids := b.idmapFor(g, system, owner)
-		b.sources[g.path] = source{
-			file: g.file, system: ro && ids == system, own: !ro || b.owned(g.path),
-			attach: jail.Attach{ReadOnly: ro, NoExec: !e.Exec, IDMap: ids},
+		b.sources[g.path] = source{file: g.file} // closed with the rest
+	}
+	for _, g := range given {
+		d, err := describe(g)
+		if err != nil {
+			return err
 		}
+		ids, err := b.idmapFor(g, given, system)
+		if err != nil {
+			return err
+		}
+		e := b.view[g.path]
+		d.ReadOnly, d.Exec = e.Access == policy.ReadOnly, e.Exec
+		d.Own = !d.ReadOnly || b.ownedTree(g.path) != ""
+		b.sources[g.path] = source{
+			file: g.file, system: d.ReadOnly && ids == system, own: d.Own,
+			attach: jail.Attach{ReadOnly: d.ReadOnly, NoExec: !d.Exec, IDMap: ids},
+		}
+		in.Given = append(in.Given, d)
+	}
+	if v.owner.uid == 0 {
+		in.Given, in.Covers = b.openWays(in)
 	}
 	key, err := b.planKey(in)
 	if err != nil {
 		return err
 	}
-	p, err := b.planned(key, func() (jail.Plan, error) {
-		for _, g := range given {
-			d, err := describe(g)
-			if err != nil {
-				return jail.Plan{}, err
-			}
-			s := b.sources[g.path]
-			d.ReadOnly, d.Exec, d.Own = s.attach.ReadOnly, !s.attach.NoExec, s.own
-			in.Given = append(in.Given, d)
-		}
-		return jail.Compile(in)
-	})
+	p, err := b.planned(key, func() (jail.Plan, error) { return jail.Compile(in) })
 	if err != nil {
 		return err
 	}
@@ -364,8 +365,10 @@ func (b *build) makeMounts() error {
 // words that go into it, whose ids it shows, and for each source which object of
 // which mount of the host it is, and how it is shown.
 func (b *build) planKey(in jail.Input) (string, error) {
+	words := in
+	words.Given = nil // said below, object by object
 	h := sha256.New()
-	if err := json.NewEncoder(h).Encode([]any{in, b.hash, b.base}); err != nil {
+	if err := json.NewEncoder(h).Encode([]any{words, b.hash, b.base}); err != nil {
 		return "", err
 	}
 	var buf []byte
@@ -400,17 +403,6 @@ func (b *build) planKey(in jail.Input) (string, error) {
 	}
 	h.Write(buf)
 	return string(h.Sum(nil)), nil
-}
-
-// idmapFor chooses whose ids a tree is shown with: the caller's for what is the
-// caller's, the system's for the rest.
-func (b *build) idmapFor(g given, system, owner *os.File) *os.File {
-	// A caller with an ordinary uid has it inside too, and the system's map shows
-	// it. Others (root) get the map that makes what is theirs the agent's.
-	if b.uid == b.v.owner.uid && b.gid == b.v.owner.gid || !b.owned(g.path) {
-		return system
-	}
-	return owner
 }
 
 // ownSources adds what every jail has whatever the policy says: devices, the

@@ -13,6 +13,9 @@
 //     serve: CAP_KILL (signals), CAP_SETUID and CAP_SETGID (terminals and files in
 //     the agent's name), CAP_SYS_PTRACE (the broker reads arguments). It is another
 //     uid than the agent and not dumpable.
+//   - Ctrl-Z stops a program on the jail's first terminal: it is a process group in
+//     init's session. A session has one terminal, so a program on a further one
+//     leads a session of its own and does not stop; a shell there does its jobs.
 //   - Init ends when its control socket does.
 //
 // Why the launch thread and not a re-exec: seccomp, ids and capabilities belong to

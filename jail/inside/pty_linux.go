@@ -45,13 +45,55 @@ func openPTYAs(uid, gid int) (master, slave *os.File, err error) {
 		_ = unix.Close(m)
 		return nil, nil, fmt.Errorf("unlock: %w", err)
 	}
-	// By descriptor, not by name: the peer of exactly this master (ioctl_tty(2)).
-	p, _, e := syscall.Syscall(unix.SYS_IOCTL, uintptr(m), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
-	if e != 0 {
+	if slave, err = peer(m); err != nil {
 		_ = unix.Close(m)
-		return nil, nil, fmt.Errorf("open peer: %w", e)
+		return nil, nil, err
 	}
-	return os.NewFile(uintptr(m), "ptmx"), os.NewFile(p, "pts"), nil
+	return os.NewFile(uintptr(m), "ptmx"), slave, nil
+}
+
+// control makes the terminal that of init's own session and reports whether it
+// is; a session has one at a time.
+//
+// A process that leads its session is in an orphaned process group: its parent is
+// outside the session, nobody there could continue it, and so the kernel drops the
+// SIGTSTP of Ctrl-Z (setpgid(2), kernel/exit.c will_become_orphaned_pgrp). As a
+// plain process group in the session of init, its parent, it stops like any job of
+// a shell. Init is on the terminal in name only: it never reads or writes the
+// slave, and drops every signal the keyboard can send.
+func control(slave *os.File) bool {
+	return unix.IoctlSetInt(int(slave.Fd()), unix.TIOCSCTTY, 0) == nil
+}
+
+// release gives up the terminal of init's session. The foreground process group
+// is hung up, as it is when a session's leader ends.
+func release(slave *os.File) {
+	_ = unix.IoctlSetInt(int(slave.Fd()), unix.TIOCNOTTY, 0)
+}
+
+// hangUp ends the process' terminal, if it has one: what it left in the
+// foreground gets SIGHUP.
+func (q *process) hangUp() {
+	if q.master == nil {
+		return
+	}
+	if q.shared {
+		if slave, err := peer(int(q.master.Fd())); err == nil {
+			release(slave)
+			_ = slave.Close()
+		}
+	}
+	_ = q.master.Close()
+}
+
+// peer opens the slave of exactly this master, by descriptor, not by name
+// (ioctl_tty(2)).
+func peer(master int) (*os.File, error) {
+	p, _, e := syscall.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if e != 0 {
+		return nil, fmt.Errorf("open peer: %w", e)
+	}
+	return os.NewFile(p, "pts"), nil
 }
 
 // readAll reads a memfd. Other jails may be reading the same one, and share its

@@ -26,6 +26,7 @@ type processes struct {
 type process struct {
 	num, pid int
 	master   *os.File // nil without a terminal
+	shared   bool     // it is in init's session, whose terminal this is
 }
 
 // serve answers the helper until its socket ends.
@@ -107,16 +108,14 @@ func (s *state) run1(procs *processes, m jail.Message, fds []*os.File) {
 func (s *state) fork(procs *processes, p jail.Process, m jail.Message, fds []*os.File) (*process, error) {
 	sys := &syscall.SysProcAttr{Setsid: true}
 	var std []uintptr
-	var master *os.File
+	var master, slave *os.File
 	if m.TTY {
-		ptm, pts, err := s.openPTY(m.Rows, m.Cols)
-		if err != nil {
+		var err error
+		if master, slave, err = s.openPTY(m.Rows, m.Cols); err != nil {
 			return nil, err
 		}
-		defer pts.Close()
-		master = ptm
-		sys.Setctty, sys.Ctty = true, 0
-		std = []uintptr{pts.Fd(), pts.Fd(), pts.Fd()}
+		defer slave.Close()
+		std = []uintptr{slave.Fd(), slave.Fd(), slave.Fd()}
 	} else {
 		if len(fds) != 3 {
 			return nil, fmt.Errorf("start process: %d descriptors instead of 3", len(fds))
@@ -125,21 +124,42 @@ func (s *state) fork(procs *processes, p jail.Process, m jail.Message, fds []*os
 	}
 	procs.mu.Lock()
 	defer procs.mu.Unlock()
+	shared := false
+	if slave != nil {
+		if shared = control(slave); shared {
+			sys = &syscall.SysProcAttr{Setpgid: true, Foreground: true, Ctty: int(slave.Fd())}
+		} else {
+			sys.Setctty, sys.Ctty = true, 0
+		}
+	}
 	var pid int
 	var err error
 	s.launch.do(func() {
 		pid, err = syscall.ForkExec(p.Argv[0], p.Argv, &syscall.ProcAttr{Dir: p.Cwd, Env: p.Env, Files: std, Sys: sys})
 	})
 	if err != nil {
+		if shared {
+			release(slave)
+		}
 		if master != nil {
 			_ = master.Close()
+		}
+		if cerr := s.enter(p.Cwd); cerr != nil {
+			return nil, fmt.Errorf("enter %s: %w", p.Cwd, cerr)
 		}
 		return nil, fmt.Errorf("execute %s: %w", p.Argv[0], err)
 	}
 	procs.next++
-	out := &process{num: procs.next, pid: pid, master: master}
+	out := &process{num: procs.next, pid: pid, master: master, shared: shared}
 	procs.byPid[pid], procs.byNum[out.num] = out, out
 	return out, nil
+}
+
+// enter says whether the working directory is what stopped a process from
+// starting: fork and exec answer with one error for both.
+func (s *state) enter(dir string) (err error) {
+	s.launch.do(func() { err = unix.Access(dir+"/.", unix.X_OK) })
+	return err
 }
 
 // reap collects every child that changed and tells the helper about ours.
@@ -172,9 +192,7 @@ func (p *processes) reap(s *state) {
 			s.events.flush() // what it did comes before its end
 			delete(p.byPid, pid)
 			delete(p.byNum, q.num)
-			if q.master != nil {
-				_ = q.master.Close()
-			}
+			q.hangUp()
 		}
 		_ = s.control.Send(m)
 	}
@@ -193,11 +211,16 @@ func (p *processes) signal(num int, sig unix.Signal) error {
 	}
 	group := q.pid
 	if q.master != nil && sig != unix.SIGCONT && sig != unix.SIGHUP && sig != unix.SIGTERM {
-		if g, err := unix.IoctlGetInt(int(q.master.Fd()), unix.TIOCGPGRP); err == nil && g > 0 {
+		// 1 is init's own group, which the agent may put there; -1 means everybody.
+		if g, err := unix.IoctlGetInt(int(q.master.Fd()), unix.TIOCGPGRP); err == nil && g > 1 {
 			group = g
 		}
 	}
-	return unix.Kill(-group, sig)
+	err := unix.Kill(-group, sig)
+	if errors.Is(err, unix.ESRCH) { // it left its group: whoever leads no session may
+		err = unix.Kill(q.pid, sig)
+	}
+	return err
 }
 
 func (p *processes) resize(num int, rows, cols uint16) error {

@@ -21,8 +21,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-func TestScript(t *testing.T) {
-	bin := os.Getenv("AGENTOS_BIN")
+// stage is where a test plays: the built programs, a directory that everybody may enter, and a helper.
+func stage(t *testing.T) (bin, root, socket string) {
+	t.Helper()
+	bin = os.Getenv("AGENTOS_BIN")
 	if bin == "" {
 		bin = "../../bin"
 	}
@@ -36,16 +38,18 @@ func TestScript(t *testing.T) {
 	if err := os.MkdirAll("/srv", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	root, err := os.MkdirTemp("/srv", "agentos-script.")
-	if err != nil {
+	if root, err = os.MkdirTemp("/srv", "agentos-script."); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
 	if err := os.Chmod(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	socket := startHelper(t, bin, root)
+	return bin, root, startHelper(t, bin, root)
+}
 
+func TestScript(t *testing.T) {
+	bin, root, socket := stage(t)
 	testscript.Run(t, testscript.Params{
 		Dir:             "testdata",
 		WorkdirRoot:     root,
