@@ -379,14 +379,14 @@ func sysWatch(w *worker) unix.Errno {
 
 // take duplicates a descriptor of the caller, held.
 func (w *worker) take(fd int32) (int, unix.Errno) {
-	const thread = unix.O_EXCL // PIDFD_THREAD, Linux 6.9
-	pid, err := unix.PidfdOpen(int(w.req.tid), thread)
+	if got, e := w.copied(fd); e != unix.ESRCH {
+		return got, e
+	}
+	// Before Linux 6.9: by the process. Threads that do not share descriptors are told EBADF or
+	// work on the descriptor of the main thread.
+	pid, err := unix.PidfdOpen(int(w.process()), 0)
 	if err != nil {
-		// Older: by the process. Threads that do not share descriptors are told EBADF or
-		// work on the descriptor of the main thread.
-		if pid, err = unix.PidfdOpen(int(w.process()), 0); err != nil {
-			return -1, unix.ESRCH
-		}
+		return -1, unix.ESRCH
 	}
 	got, err := unix.PidfdGetfd(pid, int(fd), 0)
 	closeFD(pid)

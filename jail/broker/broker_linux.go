@@ -29,6 +29,7 @@ type Broker struct {
 	links     int    // O_PATH of /proc/self/fd: descriptor numbers are shared by all threads
 	tasks     int    // O_PATH of /proc/self/task: our own threads
 	procDev   uint64 // st_dev of /proc
+	rootLinks []rootLink
 	auditAll  bool
 	auditSome bool
 
@@ -38,11 +39,10 @@ type Broker struct {
 
 	stopping atomic.Bool
 	lane     *lane
+	crew     *crew
+	workers  []*worker
 	made     sockets // sockets that this jail bound
-
-	mu      sync.Mutex
-	workers []*worker
-	wg      sync.WaitGroup
+	wg       sync.WaitGroup
 }
 
 // New makes a broker; it touches no kernel object.
@@ -91,12 +91,17 @@ func (b *Broker) Serve(ctx context.Context) error {
 	b.lane = newLane(b)
 	defer b.lane.stop()
 
-	failed := make(chan error, b.c.Workers)
+	b.crew = newCrew(b)
 	for range b.c.Workers {
-		w := newWorker(b)
-		b.mu.Lock()
-		b.workers = append(b.workers, w)
-		b.mu.Unlock()
+		b.workers = append(b.workers, newWorker(b))
+	}
+	failed := make(chan error, b.c.Workers)
+	b.wg.Add(1)
+	go func() {
+		defer b.wg.Done()
+		b.crew.watch()
+	}()
+	for _, w := range b.workers {
 		b.wg.Add(1)
 		go func() {
 			defer b.wg.Done()
@@ -118,19 +123,22 @@ func (b *Broker) Serve(ctx context.Context) error {
 // errNobody says that no process of the filter is left.
 var errNobody = errors.New("no process is left")
 
+// receivers is the most workers that receive at a time; the others replace those that
+// wait for something.
+func (b *Broker) receivers() int { return max(1, min(runtime.NumCPU(), b.c.Workers-2)) }
+
 // stop ends all workers and waits for them.
 func (b *Broker) stop() {
 	b.stopping.Store(true)
+	close(b.crew.halt)
 	done := make(chan struct{})
 	go func() { b.wg.Wait(); close(done) }()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		b.mu.Lock()
 		for _, w := range b.workers {
 			w.interrupt()
 		}
-		b.mu.Unlock()
 		select {
 		case <-done:
 			return
@@ -159,6 +167,7 @@ func (b *Broker) openRoots() error {
 		return fmt.Errorf("stat /proc: %w", err)
 	}
 	b.procDev = st.Dev
+	b.readRootLinks()
 	return nil
 }
 

@@ -81,12 +81,11 @@ func (w *worker) report(a about, v event.Verdict, e unix.Errno) {
 	if w.b.c.Emit == nil {
 		return
 	}
-	now := time.Now()
-	var boot unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot)
+	pid, exe := w.who()
+	now, boot := w.now.read()
 	ev := event.Event{
-		Time: now, Mono: uint64(boot.Nano()), Kind: a.kind, Verdict: v, Errno: int(e),
-		JailPid: int32(w.process()), Exe: w.exe(),
+		Time: now, Mono: boot, Kind: a.kind, Verdict: v, Errno: int(e),
+		JailPid: int32(pid), Exe: exe,
 		Path: string(a.path), Path2: string(a.path2), Flags: uint32(a.flags),
 		Rule: w.rule(a.need),
 	}
@@ -96,14 +95,20 @@ func (w *worker) report(a about, v event.Verdict, e unix.Errno) {
 	w.b.emit(ev)
 }
 
-// exe is the caller's program, as the jail sees it.
-func (w *worker) exe() string {
-	n, e := readlinkat(w.b.proc, w.procName("exe", -1), w.small[:])
-	if e != 0 {
-		return ""
+// clock reads the boot time, which is a system call, ten times a second, and in between
+// adds what time.Now knows.
+type clock struct {
+	wall time.Time
+	boot uint64
+}
+
+func (c *clock) read() (wall time.Time, boot uint64) {
+	now := time.Now()
+	past := now.Sub(c.wall) // of the monotonic clock, which stands still only while the machine sleeps
+	if c.boot == 0 || past < 0 || past > 100*time.Millisecond {
+		var ts unix.Timespec
+		_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
+		c.wall, c.boot, past = now, uint64(ts.Nano()), 0
 	}
-	if w.lastExe != view(w.small[:n]) {
-		w.lastExe = string(w.small[:n])
-	}
-	return w.lastExe
+	return now, c.boot + uint64(past)
 }

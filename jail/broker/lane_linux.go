@@ -170,7 +170,7 @@ func (l *lane) work() {
 	defer l.wg.Done()
 	w := newWorker(l.b)
 	broken := w.enter() != nil
-	defer w.tid.Store(0)
+	defer w.leave()
 	for j := range l.jobs {
 		if broken {
 			j.run = func(w *worker) unix.Errno { w.reply(0, unix.EACCES); return 0 }

@@ -1,8 +1,8 @@
 package broker
 
 import (
+	"bytes"
 	"encoding/binary"
-	pathpkg "path"
 
 	"golang.org/x/sys/unix"
 
@@ -148,7 +148,7 @@ func (w *worker) openAny(dirfd, path uint64, r request) unix.Errno {
 		e = w.openObject(s.path(), &r)
 	}
 	if e == unix.ENOENT {
-		w.reportAbsent(dirfd, s, &r)
+		w.reportAbsent(s, &r)
 	}
 	return e
 }
@@ -156,20 +156,19 @@ func (w *worker) openAny(dirfd, path uint64, r request) unix.Errno {
 // reportAbsent records the attempt on a name that a rule denies and that is not
 // there: who looks for keys is worth a record even where there are none. The name
 // is taken as it was written, which decides nothing: the errno stays ENOENT.
-func (w *worker) reportAbsent(dirfd uint64, s *side, r *request) {
-	path := s.in[:s.len]
-	if path[0] != '/' {
-		if int32(dirfd) != unix.AT_FDCWD {
-			return
-		}
-		n, e := readlinkat(w.b.proc, w.procName("cwd", -1), w.small[:])
-		if e != 0 || n+1+len(path) > len(w.small) {
-			return
-		}
-		w.small[n] = '/'
-		path = w.small[:n+1+copy(w.small[n+1:], path)]
+func (w *worker) reportAbsent(s *side, r *request) {
+	if w.b.c.Rules == nil {
+		return
 	}
-	clean := []byte(pathpkg.Clean(string(path)))
+	clean := s.full[:0]
+	if s.in[0] != '/' {
+		dir, e := w.pathOf(r.at, s.full[:pathMax])
+		if e != 0 || dir[0] != '/' {
+			return
+		}
+		clean = dir
+	}
+	clean = appendClean(clean, s.in[:s.len])
 	w.acc = w.b.c.Rules.Match(view(clean))
 	for op, rule := range w.acc.Rule {
 		if r.need&^w.acc.Bits&(1<<op) != 0 && rule != noRule {
@@ -177,6 +176,28 @@ func (w *worker) reportAbsent(dirfd uint64, s *side, r *request) {
 			return
 		}
 	}
+}
+
+// appendClean appends a path to a clean absolute one, or to nothing, as path.Join does.
+func appendClean(to, path []byte) []byte {
+	if len(to) == 1 {
+		to = to[:0] // "/"
+	}
+	for len(path) > 0 {
+		var name []byte
+		name, path, _ = bytes.Cut(path, []byte{'/'})
+		switch string(name) {
+		case "", ".":
+		case "..":
+			to = to[:max(0, bytes.LastIndexByte(to, '/'))]
+		default:
+			to = append(append(to, '/'), name...)
+		}
+	}
+	if len(to) == 0 {
+		to = append(to, '/')
+	}
+	return to
 }
 
 // openPath lets the kernel go on: an O_PATH descriptor gives no data, so there

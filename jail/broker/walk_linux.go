@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	pathpkg "path"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -22,8 +23,17 @@ func (w *worker) isProc() bool { return w.st.Dev == w.b.procDev }
 //
 // On success w.st describes the object.
 func (w *worker) open(at int, path []byte, flags, mode, resolve uint64) (fd int, e unix.Errno, slow bool) {
-	w.how = unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Mode: mode, Resolve: resolve | unix.RESOLVE_NO_MAGICLINKS}
-	fd, e = openat2(at, path, &w.how)
+	// Where no link is passed nothing can mean "self": what is not there is there for nobody.
+	w.how = unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Mode: mode, Resolve: resolve | unix.RESOLVE_NO_SYMLINKS}
+	fd, e = openat2(at, w.straight(path, resolve), &w.how)
+	switch e {
+	case 0:
+	case unix.ENOENT, unix.ENOTDIR:
+		return -1, e, false
+	default:
+		w.how = unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Mode: mode, Resolve: resolve | unix.RESOLVE_NO_MAGICLINKS}
+		fd, e = openat2(at, path, &w.how)
+	}
 	switch e {
 	case 0:
 		if e = fstat(fd, &w.st); e != 0 {
@@ -55,6 +65,40 @@ func (w *worker) open(at int, path []byte, flags, mode, resolve uint64) (fd int,
 		return -1, e, e2 != e
 	}
 	return -1, e, false
+}
+
+// straight is path without a link of the root directory at its beginning ("/lib" for
+// "usr/lib"), or path itself.
+func (w *worker) straight(path []byte, resolve uint64) []byte {
+	if resolve != 0 {
+		return path
+	}
+	for _, l := range w.b.rootLinks {
+		if rest, ok := bytes.CutPrefix(path, l.from); ok && len(l.to)+len(rest) <= len(w.link) {
+			return append(append(w.link[:0], l.to...), rest...)
+		}
+	}
+	return path
+}
+
+// rootLink is a link of the root directory: "/lib/" and "/usr/lib/".
+type rootLink struct{ from, to []byte }
+
+// readRootLinks remembers the links of the root directory, if the agent cannot change them.
+func (b *Broker) readRootLinks() {
+	var st unix.Stat_t
+	if e := fstat(b.root, &st); e != 0 || int(st.Uid) == b.c.UID || st.Mode&0o022 != 0 {
+		return
+	}
+	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
+		var buf [256]byte
+		n, e := readlinkat(b.root, append([]byte(name), 0), buf[:])
+		if e != 0 || n == len(buf) {
+			continue
+		}
+		to := pathpkg.Join("/", string(buf[:n])) + "/"
+		b.rootLinks = append(b.rootLinks, rootLink{[]byte("/" + name + "/"), []byte(to)})
+	}
 }
 
 // object opens what a path names as O_PATH and describes it in w.st.

@@ -1,9 +1,7 @@
 package broker
 
 import (
-	"bytes"
 	"runtime"
-	"strconv"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -26,8 +24,10 @@ func (s *side) path() []byte { return s.in[:s.len+1] } // with NUL
 // worker is one thread that answers calls.
 type worker struct {
 	b    *Broker
-	tid  atomic.Int32 // of our thread, for interrupt
-	busy atomic.Bool  // with a call: not to be interrupted
+	tid  atomic.Int32  // of our thread, for interrupt
+	busy atomic.Bool   // with a call: not to be interrupted
+	turn atomic.Uint64 // odd in a call; see crew
+	seen uint64        // the turn that the watch saw last
 
 	req     notification
 	rsp     response
@@ -37,10 +37,9 @@ type worker struct {
 	held    []int // descriptors to close after the answer
 	umask   uint32
 	caps    uint32
-	memTid  uint32 // last caller and its process: see process
-	memTgid uint32
+	callers [remembered]caller
 	acc     Answer
-	lastExe string // of the last report
+	now     clock
 
 	one, two side
 	num      [64]byte
@@ -55,7 +54,11 @@ type worker struct {
 const capTrace = 1 << unix.CAP_SYS_PTRACE
 
 func newWorker(b *Broker) *worker {
-	return &worker{b: b, held: make([]int, 0, 32), caps: capTrace}
+	w := &worker{b: b, held: make([]int, 0, 32), caps: capTrace}
+	for i := range w.callers {
+		w.callers[i] = unknown
+	}
+	return w
 }
 
 // enter locks the goroutine to its thread and takes the posture.
@@ -67,6 +70,14 @@ func (w *worker) enter() error {
 	w.masked(true)
 	w.tid.Store(int32(unix.Gettid()))
 	return nil
+}
+
+// leave is the end of the thread's work.
+func (w *worker) leave() {
+	w.tid.Store(0)
+	for i := range w.callers {
+		w.callers[i].forget()
+	}
 }
 
 // masked blocks or lets in the stop signal; all other signals that do not come
@@ -104,9 +115,12 @@ func (w *worker) loop() error {
 	if err := w.enter(); err != nil {
 		return err
 	}
-	defer w.tid.Store(0)
+	defer w.leave()
 	w.masked(false)
 	table := handlers()
+	if !w.b.crew.join() {
+		return nil
+	}
 	for {
 		w.req = notification{}
 		w.busy.Store(false)
@@ -127,7 +141,11 @@ func (w *worker) loop() error {
 		default:
 			return e
 		}
+		w.b.crew.begin(w)
 		w.answer(&table)
+		if !w.b.crew.end(w) {
+			return nil
+		}
 	}
 }
 
@@ -239,191 +257,4 @@ func (w *worker) trusted(on bool) {
 	} else if !on {
 		panic("broker: cannot drop a capability") // fails closed: init ends
 	}
-}
-
-// readPath copies a path argument once.
-func (w *worker) readPath(addr uint64, s *side) unix.Errno {
-	n, e := w.readString(addr, s.in[:pathMax])
-	s.len = n
-	return e
-}
-
-// readString copies a NUL-terminated string and returns its length;
-// ENAMETOOLONG when it does not fit with its NUL. It never asks for bytes beyond the page in which
-// the string goes on.
-func (w *worker) readString(addr uint64, buf []byte) (int, unix.Errno) {
-	const page = 4096
-	got, want := 0, 256
-	for got < len(buf) {
-		n := min(page-int((addr+uint64(got))%page), len(buf)-got, want)
-		m, e := readMemory(w.req.tid, addr+uint64(got), buf[got:got+n])
-		if e != 0 {
-			return 0, e
-		}
-		if m == 0 {
-			return 0, unix.EFAULT
-		}
-		if i := bytes.IndexByte(buf[got:got+m], 0); i >= 0 {
-			return got + i, 0
-		}
-		got += m
-		want = page
-	}
-	return 0, unix.ENAMETOOLONG
-}
-
-// readExact fills buf from the caller's memory.
-func (w *worker) readExact(addr uint64, buf []byte) unix.Errno {
-	n, e := readMemory(w.req.tid, addr, buf)
-	if e == 0 && n != len(buf) {
-		return unix.EFAULT
-	}
-	return e
-}
-
-func (w *worker) writeExact(addr uint64, buf []byte) unix.Errno {
-	n, e := writeMemory(w.req.tid, addr, buf)
-	if e == 0 && n != len(buf) {
-		return unix.EFAULT
-	}
-	return e
-}
-
-// alive reports whether the caller still waits, which proves that memory and
-// /proc entries read before were the caller's. Calls that change something ask it
-// before they act.
-func (w *worker) alive() bool { return valid(w.b.listener, w.req.id) }
-
-// procName builds "<tid>/what[/<n>]" with a NUL.
-func (w *worker) procName(what string, n int64) []byte {
-	b := strconv.AppendUint(w.num[:0], uint64(w.req.tid), 10)
-	b = append(b, '/')
-	b = append(b, what...)
-	if n >= 0 {
-		b = append(b, '/')
-		b = strconv.AppendInt(b, n, 10)
-	}
-	return append(b, 0)
-}
-
-// start opens the directory that a relative path starts from. Absolute paths
-// start nowhere.
-func (w *worker) start(dirfd uint64, s *side, always bool) (int, unix.Errno) {
-	if s.len > 0 && s.in[0] == '/' && !always {
-		return unix.AT_FDCWD, 0
-	}
-	return w.descriptor(int32(dirfd))
-}
-
-// descriptor opens the caller's descriptor, or its working directory, as O_PATH.
-func (w *worker) descriptor(fd int32) (int, unix.Errno) {
-	var name []byte
-	switch {
-	case fd == unix.AT_FDCWD:
-		name = w.procName("cwd", -1)
-	case fd < 0:
-		return -1, unix.EBADF
-	default:
-		name = w.procName("fd", int64(fd))
-	}
-	w.how = unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
-	got, e := openat2(w.b.proc, name, &w.how)
-	if e == unix.ENOENT && fd != unix.AT_FDCWD {
-		e = unix.EBADF
-	}
-	if e != 0 {
-		return -1, e
-	}
-	return w.hold(got), 0
-}
-
-// pathOf puts the canonical path of a descriptor into buf.
-func (w *worker) pathOf(fd int, buf []byte) ([]byte, unix.Errno) {
-	name := append(strconv.AppendInt(w.num[:0], int64(fd), 10), 0)
-	n, e := readlinkat(w.b.links, name, buf)
-	if e != 0 {
-		return nil, e
-	}
-	if n == len(buf) {
-		return nil, unix.ENAMETOOLONG
-	}
-	return buf[:n], 0
-}
-
-// magic is the name under which one of our descriptors can be reopened.
-func (w *worker) magic(fd int) []byte {
-	b := append(w.num[:0], "/proc/self/fd/"...)
-	return append(strconv.AppendInt(b, int64(fd), 10), 0)
-}
-
-// fileMask is the caller's umask.
-func (w *worker) fileMask() (uint32, unix.Errno) {
-	v, e := w.status("Umask:")
-	if e != 0 {
-		return 0, e
-	}
-	m, err := strconv.ParseUint(view(v), 8, 32)
-	if err != nil {
-		return 0, unix.EACCES
-	}
-	return uint32(m), 0
-}
-
-// applyMask gives our thread the caller's umask.
-func (w *worker) applyMask() unix.Errno {
-	m, e := w.fileMask()
-	if e == 0 && m != w.umask {
-		setUmask(m)
-		w.umask = m
-	}
-	return e
-}
-
-// process returns the process id of the caller's thread, as we see it.
-func (w *worker) process() uint32 {
-	if w.memTid == w.req.tid && sameProcess(w.memTgid, w.memTid) {
-		return w.memTgid
-	}
-	v, e := w.status("Tgid:")
-	if e != 0 {
-		return 0
-	}
-	n, err := strconv.ParseUint(view(v), 10, 32)
-	if err != nil {
-		return 0
-	}
-	w.memTid, w.memTgid = w.req.tid, uint32(n)
-	return uint32(n)
-}
-
-// status returns one field of the caller's /proc/<tid>/status.
-func (w *worker) status(field string) ([]byte, unix.Errno) {
-	text, e := w.procFile("status")
-	if e != 0 {
-		return nil, e
-	}
-	// Name is the first line and escaped by the kernel: no newline can forge a field.
-	for len(text) > 0 {
-		var line []byte
-		line, text, _ = bytes.Cut(text, []byte{'\n'})
-		if rest, ok := bytes.CutPrefix(line, []byte(field)); ok {
-			return bytes.TrimSpace(rest), 0
-		}
-	}
-	return nil, unix.ESRCH
-}
-
-// procFile reads a small file of the caller's /proc directory.
-func (w *worker) procFile(name string) ([]byte, unix.Errno) {
-	w.how = unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC}
-	fd, e := openat2(w.b.proc, w.procName(name, -1), &w.how)
-	if e != 0 {
-		return nil, e
-	}
-	defer closeFD(fd)
-	n, err := unix.Read(fd, w.small[:])
-	if err != nil {
-		return nil, unix.ESRCH
-	}
-	return w.small[:n], 0
 }
