@@ -68,6 +68,7 @@ func New(c Config) (*Broker, error) {
 		auditAll:  c.Audit == AuditAll,
 		auditSome: c.Audit == AuditAll || c.Audit == AuditChanges,
 	}
+	b.crew = newCrew(b)
 	for _, g := range c.Groups {
 		b.groups = append(b.groups, uint32(g))
 	}
@@ -91,7 +92,6 @@ func (b *Broker) Serve(ctx context.Context) error {
 	b.lane = newLane(b)
 	defer b.lane.stop()
 
-	b.crew = newCrew(b)
 	for range b.c.Workers {
 		b.workers = append(b.workers, newWorker(b))
 	}

@@ -13,22 +13,29 @@ const remembered = 8
 // caller is what a worker keeps of a thread between its calls. The descriptors refer to
 // the thread itself: when its number has passed to another one they answer an error and are opened anew.
 type caller struct {
-	tid  uint32
-	tgid uint32 // 0: not known
-	link int    // O_PATH of /proc/<tid>/exe, the link, or -1
-	pid  int    // pidfd, or -1
-	exe  string // what link said last
+	tid    uint32
+	tgid   uint32 // 0: not known
+	link   int    // O_PATH of /proc/<tid>/exe, the link, or -1
+	status int    // /proc/<tid>/status, or -1
+	pid    int    // pidfd, or -1
+	exe    string // what link said last
 }
 
-var unknown = caller{link: -1, pid: -1}
+var unknown = caller{link: -1, status: -1, pid: -1}
 
 func (c *caller) forget() {
-	for _, fd := range []int{c.link, c.pid} {
+	for _, fd := range []int{c.link, c.status, c.pid} {
 		if fd >= 0 {
 			closeFD(fd)
 		}
 	}
 	*c = unknown
+}
+
+func (w *worker) forget() {
+	for i := range w.callers {
+		w.callers[i].forget()
+	}
 }
 
 // caller is what we remember of the present caller.
@@ -60,17 +67,14 @@ func (w *worker) who() (tgid uint32, exe string) {
 		c.tid = w.req.tid
 	}
 	w.how = unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC}
-	link, e := openat2(w.b.proc, w.procName("exe", -1), &w.how)
-	if e != 0 {
-		return w.process(), ""
+	if link, e := openat2(w.b.proc, w.procName("exe", -1), &w.how); e == 0 {
+		c.link = link
 	}
-	c.link = link
-	n, e := readlinkat(link, []byte{0}, w.small[:])
+	n, e := readlinkat(w.b.proc, w.procName("exe", -1), w.small[:])
 	if e != 0 {
 		n = 0
 	}
 	c.exe = string(w.small[:n])
-	c.tgid = 0
 	return w.process(), c.exe
 }
 
@@ -268,7 +272,7 @@ func (w *worker) process() uint32 {
 
 // status returns one field of the caller's /proc/<tid>/status.
 func (w *worker) status(field string) ([]byte, unix.Errno) {
-	text, e := w.procFile("status")
+	text, e := w.statusText()
 	if e != 0 {
 		return nil, e
 	}
@@ -281,6 +285,28 @@ func (w *worker) status(field string) ([]byte, unix.Errno) {
 		}
 	}
 	return nil, unix.ESRCH
+}
+
+func (w *worker) statusText() ([]byte, unix.Errno) {
+	c := w.caller()
+	if c.status >= 0 {
+		if n, err := unix.Pread(c.status, w.small[:], 0); err == nil && n > 0 {
+			return w.small[:n], 0
+		}
+		closeFD(c.status) // the number has passed on
+		c.status = -1
+	}
+	w.how = unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC}
+	fd, e := openat2(w.b.proc, w.procName("status", -1), &w.how)
+	if e != 0 {
+		return nil, e
+	}
+	c.status = fd
+	n, err := unix.Pread(fd, w.small[:], 0)
+	if err != nil {
+		return nil, unix.ESRCH
+	}
+	return w.small[:n], 0
 }
 
 // procFile reads a small file of the caller's /proc directory.

@@ -51,7 +51,7 @@ func newCrew(b *Broker) *crew {
 
 // join makes a worker that is in no call a receiver, now or when one is needed; false
 // means the end.
-func (c *crew) join() bool {
+func (c *crew) join(w *worker) bool {
 	c.mu.Lock()
 	if c.on.Load() < c.want.Load() {
 		c.on.Add(1)
@@ -60,6 +60,7 @@ func (c *crew) join() bool {
 	}
 	c.parked++
 	c.mu.Unlock()
+	w.forget()
 	select {
 	case <-c.relief:
 		return true
@@ -89,10 +90,10 @@ func (c *crew) end(w *worker) bool {
 		}
 		c.on.Add(-1)
 		c.mu.Unlock()
-		return c.join()
+		return c.join(w)
 	}
 	w.turn.Store(w.turn.Load()&^overdue + 1) // the watch does not count us any more, and leaves the turn alone
-	return c.join()
+	return c.join(w)
 }
 
 func (c *crew) wake() {

@@ -51,21 +51,31 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// descriptors counts those of ours that refer to the child's tree or processes.
-// (The runtime and os/exec open others whenever they like.)
+// descriptors counts those of ours that refer to the child's tree or processes, without what
+// the workers remember of their callers (see TestRemembered). The runtime and os/exec open
+// others whenever they like.
 func (c *child) descriptors() int {
+	n, _ := c.held()
+	return n
+}
+
+// held counts descriptors: of calls, and of remembered callers.
+func (c *child) held() (calls, callers int) {
 	c.t.Helper()
 	d, err := os.ReadDir("/proc/self/fd")
 	must(c.t, err)
-	n := 0
 	self := fmt.Sprintf("/proc/%d/", os.Getpid())
 	for _, e := range d {
 		to, _ := os.Readlink("/proc/self/fd/" + e.Name())
-		if strings.HasPrefix(to, c.base) || strings.HasPrefix(to, "/proc/") && !strings.HasPrefix(to, self) {
-			n++
+		switch {
+		case strings.HasPrefix(to, self):
+		case strings.HasPrefix(to, "/proc/") && (strings.HasSuffix(to, "/exe") || strings.HasSuffix(to, "/status")), to == "anon_inode:[pidfd]":
+			callers++
+		case strings.HasPrefix(to, c.base), strings.HasPrefix(to, "/proc/"):
+			calls++
 		}
 	}
-	return n
+	return calls, callers
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {

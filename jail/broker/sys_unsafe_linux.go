@@ -144,6 +144,16 @@ func setGroups(groups []uint32) unix.Errno {
 	return e
 }
 
+// takeTurns makes the calling thread one that preempts nobody when it wakes
+// (SCHED_BATCH). SECCOMP_IOCTL_NOTIF_ADDFD ends with a wake-up by the caller, who could go on:
+// we have nothing to do then but to close our copy, and do it when he waits for us anyway.
+// It saves one switch in three.
+func takeTurns() {
+	const batch = 3
+	var priority int32 // struct sched_param
+	_, _, _ = unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, batch, uintptr(unsafe.Pointer(&priority)))
+}
+
 // pathCall makes a call whose first arguments are a directory and a
 // NUL-terminated name. It may wait for a disk.
 func pathCall(nr uintptr, at int, name []byte, a, b, c uintptr) unix.Errno {

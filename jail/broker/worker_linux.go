@@ -67,6 +67,7 @@ func (w *worker) enter() error {
 	if err := w.b.posture(); err != nil {
 		return err
 	}
+	takeTurns()
 	w.masked(true)
 	w.tid.Store(int32(unix.Gettid()))
 	return nil
@@ -75,9 +76,7 @@ func (w *worker) enter() error {
 // leave is the end of the thread's work.
 func (w *worker) leave() {
 	w.tid.Store(0)
-	for i := range w.callers {
-		w.callers[i].forget()
-	}
+	w.forget()
 }
 
 // masked blocks or lets in the stop signal; all other signals that do not come
@@ -118,7 +117,7 @@ func (w *worker) loop() error {
 	defer w.leave()
 	w.masked(false)
 	table := handlers()
-	if !w.b.crew.join() {
+	if !w.b.crew.join(w) {
 		return nil
 	}
 	for {
