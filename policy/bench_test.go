@@ -60,3 +60,20 @@ func BenchmarkAutomaton(b *testing.B) {
 		})
 	}
 }
+
+// What agentos run does for each --env: it must not compile file rules.
+func BenchmarkExplainEnv(b *testing.B) {
+	d, err := Builtin("strict")
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := Resolve([]Layer{{Profile, d}}, SampleVars())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if r.Explain(OpEnv, "LD_PRELOAD").Allow {
+			b.Fatal("allowed")
+		}
+	}
+}

@@ -25,6 +25,9 @@ const (
 // Ops lists them all.
 func Ops() []Op { return []Op{OpRead, OpWrite, OpExec, OpConnect, OpSyscall, OpEnv} }
 
+// File reports whether o is an operation on files, which the automaton decides.
+func (o Op) File() bool { return o == OpRead || o == OpWrite || o == OpExec }
+
 // Verdict is the answer to one question. The zero Verdict denies.
 type Verdict struct {
 	Allow bool   `json:"allow"`
@@ -57,7 +60,11 @@ func (e *Explainer) Automaton() *glob.Automaton { return e.a }
 // Explain says whether op on arg is allowed and by which rule. Paths may begin
 // with ~/ or be relative to the workspace; they are taken as text: symbolic
 // links are the caller's to resolve. A policy that does not compile denies.
+// Only what is asked about files is compiled for.
 func (r *Resolved) Explain(op Op, arg string) Verdict {
+	if !op.File() {
+		return (&Explainer{r: r}).Explain(op, arg)
+	}
 	e, err := r.Explainer()
 	if err != nil {
 		return Verdict{Why: err.Error()}

@@ -44,7 +44,7 @@ func writes(e *event.Event) bool {
 func Object(e *event.Event) string {
 	var s string
 	switch e.Kind {
-	case event.Exec:
+	case event.Exec, event.Start, event.Spawn:
 		s = command(e)
 	case event.Rename, event.Link, event.Symlink:
 		s = event.Printable(e.Path) + " -> " + event.Printable(e.Path2)

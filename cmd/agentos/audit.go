@@ -15,8 +15,9 @@ import (
 
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/audit/segment"
+	"github.com/agentos/agentos/audit/view"
 	"github.com/agentos/agentos/orchestrator"
-	"github.com/agentos/agentos/policy/glob"
+	"github.com/agentos/agentos/orchestrator/terminal"
 )
 
 // followEvery is how often a log that is followed is looked at.
@@ -35,35 +36,19 @@ func (p *program) auditCommand() *cobra.Command {
 
 // selection says which records are wanted.
 type selection struct {
-	denied bool
-	kinds  []string
-	path   string
-	wanted map[event.Kind]bool // nil = all
-	match  *glob.Automaton     // nil = all
-	tries  orchestrator.Tries
+	view.Filter
+	kinds []string
+	path  string
+	tries orchestrator.Tries
 }
 
 // prepare parses kinds and path.
 func (s *selection) prepare(home string) error {
-	for _, name := range s.kinds {
-		if s.wanted == nil {
-			s.wanted = map[event.Kind]bool{}
-		}
-		class, err := event.ParseClass(name)
-		if err == nil {
-			for _, k := range event.Kinds() {
-				if k.Class() == class {
-					s.wanted[k] = true
-				}
-			}
-		}
-		if k, kerr := event.ParseKind(name); kerr == nil {
-			s.wanted[k] = true
-		} else if err != nil {
-			return &orchestrator.Error{Err: fmt.Errorf("there is no kind %q", name), Hint: "file, exec, net, session, system, or one kind such as open, rename, connect"}
+	for _, list := range s.kinds {
+		if err := s.ParseKinds(list); err != nil {
+			return &orchestrator.Error{Err: err}
 		}
 	}
-	s.tries = orchestrator.Tries{}
 	if s.path == "" {
 		return nil
 	}
@@ -74,36 +59,17 @@ func (s *selection) prepare(home string) error {
 	case !strings.HasPrefix(g, "/") && !strings.HasPrefix(g, "**/"):
 		g = "**/" + strings.TrimPrefix(g, "./")
 	}
-	a, err := glob.Compile([]string{g}, func(matched []uint16) glob.Accept {
-		if len(matched) == 0 {
-			return glob.Accept{}
-		}
-		return glob.Accept{Bits: 1 << glob.Read}
-	})
-	if err != nil {
-		return &orchestrator.Error{Err: fmt.Errorf("--path %s: %w", s.path, err)}
+	var err error
+	if s.Path, err = view.PathGlob(g); err != nil {
+		return &orchestrator.Error{Err: fmt.Errorf("--path: %w", err)}
 	}
-	s.match = a
 	return nil
 }
 
+// wants is shown every record in order.
 func (s *selection) wants(r *segment.Record) bool {
 	tried := s.tries.Has(r)
-	if s.denied && (r.Verdict != event.Deny || r.Kind.Class() == event.Session || tried) {
-		return false
-	}
-	if s.wanted != nil && !s.wanted[r.Kind] {
-		return false
-	}
-	if s.match == nil {
-		return true
-	}
-	for _, p := range []string{r.Path, r.Path2} {
-		if strings.HasPrefix(p, "/") && s.match.Match(p).Allows(glob.Read) {
-			return true
-		}
-	}
-	return false
+	return s.Match(r) && !(s.Denied && tried)
 }
 
 func (p *program) auditShow() *cobra.Command {
@@ -132,16 +98,16 @@ With --json every record is one JSON object on one line.`,
 				return err
 			}
 			defer func() { _ = l.Close() }()
-			print := p.record
+			print := p.record()
 			if asJSON {
-				print = p.recordJSON
+				print = view.AppendLine
 			}
 			return p.show(ctx, g, l, &s, follow, print)
 		},
 		ValidArgsFunction: p.completeSessions,
 	}
 	f := c.Flags()
-	f.BoolVar(&s.denied, "denied", false, "only what was denied")
+	f.BoolVar(&s.Denied, "denied", false, "only what was denied, without what the jail check tried")
 	f.StringSliceVar(&s.kinds, "kind", nil, "only these `kinds`: file, exec, net, session, system, or single ones such as open,connect")
 	f.StringVar(&s.path, "path", "", "only records about paths that match `glob`")
 	f.BoolVar(&asJSON, "json", false, "print JSON, one record a line")
@@ -149,19 +115,21 @@ With --json every record is one JSON object on one line.`,
 	return c
 }
 
-func (p *program) show(ctx context.Context, g orchestrator.Gate, l *orchestrator.Log, s *selection, follow bool, print func(*segment.Record)) error {
+func (p *program) show(ctx context.Context, g orchestrator.Gate, l *orchestrator.Log, s *selection, follow bool, print func([]byte, *segment.Record) []byte) error {
 	r, err := segment.Open(l.Files...)
 	if err != nil {
 		return err
 	}
 	damaged := 0
+	var buf []byte
 	for {
 		rec, err := r.Next()
 		var bad *segment.Problem
 		switch {
 		case err == nil:
 			if s.wants(&rec) {
-				print(&rec)
+				buf = print(buf[:0], &rec)
+				_, _ = p.out.w.Write(buf) // flush tells
 			}
 			continue
 		case errors.As(err, &bad):
@@ -195,83 +163,24 @@ func (p *program) show(ctx context.Context, g orchestrator.Gate, l *orchestrator
 	return nil
 }
 
-func (p *program) recordJSON(r *segment.Record) {
-	_, _ = p.out.w.Write(append(r.AppendJSON(nil), '\n'))
-}
-
-// record prints one line: time, verdict, kind, process, object, rule.
-func (p *program) record(r *segment.Record) {
-	verdict := "      "
-	switch {
-	case r.Kind.Class() == event.Session:
-	case r.Verdict == event.Deny:
-		verdict = p.out.red("denied")
-	default:
-		verdict = p.out.green("ok    ")
+// record lays records out for people: the receipt, which is JSON, becomes a line,
+// and pid 1 of a jail is called what it is.
+func (p *program) record() func([]byte, *segment.Record) []byte {
+	t := &view.Table{Color: p.out.color, Location: time.Local}
+	if p.out.color {
+		_, cols := terminal.Size(p.out.file)
+		t.Width = int(cols)
 	}
-	line := fmt.Sprintf("%s  %s  %-8s %s  %s", p.out.dim(r.Time.Local().Format("15:04:05.000")), verdict, r.Kind, process(&r.Event), what(&r.Event))
-	if r.Count > 1 {
-		line += fmt.Sprintf(" (%d times)", r.Count)
-	}
-	if r.Rule != "" && r.Verdict == event.Deny {
-		line += p.out.dim("  by " + event.Printable(r.Rule))
-	}
-	p.out.linef("%s", line)
-}
-
-func process(e *event.Event) string {
-	pid := e.JailPid
-	if pid == 0 {
-		pid = e.Pid
-	}
-	name := e.Comm
-	if e.JailPid == 1 {
-		return "init[1]"
-	}
-	if e.Exe != "" {
-		name = e.Exe[strings.LastIndexByte(e.Exe, '/')+1:]
-	}
-	if name == "" && pid == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%s[%d]", event.Printable(name), pid)
-}
-
-// what describes the object of an event.
-func what(e *event.Event) string {
-	var parts []string
-	add := func(s string) {
-		if s != "" {
-			parts = append(parts, event.Printable(s))
+	return func(dst []byte, r *segment.Record) []byte {
+		said := *r
+		if r.Kind == event.Receipt {
+			said.Path, said.Detail = "", receipt(r.Detail)
 		}
+		if r.JailPid == 1 {
+			said.Comm = "init"
+		}
+		return t.Append(dst, &said)
 	}
-	switch e.Kind {
-	case event.Exec, event.Start, event.Spawn:
-		if len(e.Argv) == 0 {
-			add(e.Path)
-			break
-		}
-		add(e.Path)
-		for _, a := range e.Argv[1:] {
-			parts = append(parts, argument(a))
-		}
-	case event.Exit, event.End:
-		add(e.Path)
-		parts = append(parts, fmt.Sprintf("status %d", e.Code))
-		add(e.Detail)
-	case event.Receipt:
-		parts = append(parts, receipt(e.Detail))
-	case event.Rename, event.Link, event.Symlink:
-		parts = append(parts, event.Printable(e.Path)+" -> "+event.Printable(e.Path2))
-	case event.Loss:
-		parts = append(parts, fmt.Sprintf("%d events were lost", e.Count))
-		add(e.Detail)
-	default:
-		for _, s := range []string{e.Path, e.Path2, e.Addr, e.Name, e.Detail} {
-			add(s)
-		}
-	}
-	return strings.Join(parts, " ")
 }
 
 // receipt says in a line what the jail check found; --json has all of it.
@@ -285,7 +194,7 @@ func receipt(detail string) string {
 		Missing []struct{ Guarantee string }
 	}
 	if json.Unmarshal([]byte(detail), &r) != nil {
-		return event.Printable(detail)
+		return detail
 	}
 	var bad, gone []string
 	for _, c := range r.Checks {
@@ -303,16 +212,7 @@ func receipt(detail string) string {
 	if len(gone) > 0 {
 		text += "; without " + strings.Join(gone, ", ")
 	}
-	return event.Printable(text)
-}
-
-// argument quotes what a shell would split.
-func argument(a string) string {
-	s := event.Printable(a)
-	if s == "" || strings.ContainsAny(s, " '\"$`&|;<>()*?") {
-		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-	}
-	return s
+	return text
 }
 
 func (p *program) auditVerify() *cobra.Command {

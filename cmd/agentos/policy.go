@@ -279,11 +279,17 @@ Paths may begin with ~/ or be relative to the workspace. The exit status is 0 if
 			if err != nil {
 				return err
 			}
-			e, err := r.Explainer()
-			if err != nil {
-				return err
+			op := policy.Op(args[0])
+			var v policy.Verdict
+			if op.File() {
+				e, err := r.Explainer()
+				if err != nil {
+					return err
+				}
+				v = e.Explain(op, args[1])
+			} else {
+				v = r.Explain(op, args[1])
 			}
-			v := e.Explain(policy.Op(args[0]), args[1])
 			depends := v.Default && profiled(args[1], &v)
 			if asJSON {
 				if err := p.out.json(v); err != nil {
