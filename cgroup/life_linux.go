@@ -24,6 +24,17 @@ func (g *Group) Freeze(ctx context.Context) error {
 	return nil
 }
 
+// Hold stops every process of the jail before it next runs code of its own, and
+// does not wait for that. Unlike [Group.Freeze] it holds as well what waits in the
+// kernel for another process of the jail, which then does not answer: the group may
+// never count as frozen.
+func (g *Group) Hold() error {
+	if err := g.v2.write("cgroup.freeze", "1"); err != nil {
+		return fmt.Errorf("hold group %s: %w", g.name, err)
+	}
+	return nil
+}
+
 // Thaw lets the jail go on. It does not wait.
 func (g *Group) Thaw() error {
 	if err := g.v2.write("cgroup.freeze", "0"); err != nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/audit/hook"
-	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/policy"
 	"github.com/agentos/agentos/policy/glob"
 )
@@ -91,26 +90,15 @@ func (s *Server) observed(number uint32, e event.Event) {
 	}
 }
 
-// freeze holds every task of a group and waits a moment until they are.
-func freeze(g *cgroup.Group) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	return g.Freeze(ctx)
-}
-
 // highWater holds a jail back while its ring is over half full.
 func (s *Server) highWater(number uint32, full bool) {
 	s.mu.Lock()
 	v := s.byNumber[number]
 	s.mu.Unlock()
-	if v == nil || v.group == nil || v.res.Audit.OnOverload == "drop-and-count" {
+	if v == nil || v.record == nil || v.res.Audit.OnOverload == "drop-and-count" {
 		return
 	}
-	if full {
-		_ = freeze(v.group)
-	} else {
-		_ = v.group.Thaw()
-	}
+	v.record.hold(ringFull, full)
 }
 
 func (k *kernel) tier() string {

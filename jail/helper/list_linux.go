@@ -86,6 +86,8 @@ func (v *session) state() string {
 	switch p := v.now(); {
 	case v.over():
 		return "ending"
+	case v.record.holds.Load() != 0:
+		return "held"
 	case p == running:
 		return "running"
 	default:

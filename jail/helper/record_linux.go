@@ -54,12 +54,14 @@ type about struct {
 
 // recorder appends the events of one session to its log.
 type recorder struct {
-	w     *segment.Writer
-	dir   string
-	about about
-	group atomic.Pointer[cgroup.Group] // frozen while the log cannot be written; nil before there is one
-	tell  func(string)                 // a sentence for the user
-	live  atomic.Int64                 // when the agent was started, ns since 1970; 0 = not yet
+	w       *segment.Writer
+	dir     string
+	about   about
+	group   atomic.Pointer[cgroup.Group] // frozen while the log cannot be written; nil before there is one
+	tell    func(string)                 // a sentence for the user
+	holding sync.Mutex                   // one at a time changes holds and the group
+	holds   atomic.Uint32                // reasons why the jail is held
+	live    atomic.Int64                 // when the agent was started, ns since 1970; 0 = not yet
 
 	explain *policy.Explainer // names rules; set before the jail starts
 
@@ -186,17 +188,45 @@ func (r *recorder) why(e *event.Event) string {
 
 // held freezes the jail while the disk refuses the log, and lets it go on after.
 func (r *recorder) held(st segment.State) {
+	if r.group.Load() == nil {
+		return
+	}
+	r.hold(logHeld, st.Held != nil)
+	if st.Held != nil {
+		r.tell(fmt.Sprintf("the audit log cannot be written (%v): the agent is held until it can", st.Held))
+		return
+	}
+	r.tell("the audit log is written again: the agent goes on")
+}
+
+// Reasons to hold a jail.
+const (
+	logHeld  = 1 << iota // the disk refuses the log
+	ringFull             // the kernel's events come faster than they are read
+)
+
+// hold stops the jail while there is any reason to. The broker in init stops as
+// well, so that a process that waits for it never becomes frozen: nothing waits
+// for that here.
+func (r *recorder) hold(reason uint32, on bool) {
 	g := r.group.Load()
 	if g == nil {
 		return
 	}
-	if st.Held != nil {
-		_ = freeze(g)
-		r.tell(fmt.Sprintf("the audit log cannot be written (%v): the agent is held until it can", st.Held))
-		return
+	r.holding.Lock()
+	defer r.holding.Unlock()
+	before := r.holds.Load()
+	now := before &^ reason
+	if on {
+		now |= reason
 	}
-	_ = g.Thaw()
-	r.tell("the audit log is written again: the agent goes on")
+	r.holds.Store(now)
+	switch {
+	case before == 0 && now != 0:
+		_ = g.Hold() // it is gone: nothing to hold
+	case before != 0 && now == 0:
+		_ = g.Thaw()
+	}
 }
 
 // Close writes what is left and the closing head.

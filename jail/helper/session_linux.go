@@ -238,6 +238,9 @@ func (v *session) ask(m jail.Message, fds ...int) (initAnswer, error) {
 	if j == nil {
 		return initAnswer{}, errors.New("the jail is gone")
 	}
+	if v.record != nil && v.record.holds.Load()&logHeld != 0 { // init as well
+		return initAnswer{}, &rpc.Error{Code: rpc.Busy, Text: fmt.Sprintf("session %s is held until its audit log can be written", v.name), Hint: "free disk space, or agentos kill " + v.name}
+	}
 	if err := j.Control.Send(m, fds...); err != nil {
 		return initAnswer{}, fmt.Errorf("tell init: %w", err)
 	}

@@ -203,7 +203,7 @@ type Session struct {
 	Policy    string    `json:"policy"`
 	Workspace string    `json:"workspace"`
 	UID       int       `json:"uid"`
-	State     string    `json:"state"` // "starting", "running", "ending", "ended"
+	State     string    `json:"state"` // "starting", "running", "held", "ending", "ended"
 	Started   time.Time `json:"started"`
 	Procs     int       `json:"procs"`
 	Memory    uint64    `json:"memory"`  // bytes
