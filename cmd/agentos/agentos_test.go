@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/audit/segment"
@@ -151,7 +150,10 @@ func TestSelection(t *testing.T) {
 	}{
 		{selection{}, event.Event{Kind: event.Open, Verdict: event.Allow}, true},
 		{selection{denied: true}, event.Event{Kind: event.Open, Verdict: event.Allow}, false},
-		{selection{denied: true}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 7}, true},
+		{selection{denied: true}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 7, Mono: 101}, true},
+		{selection{denied: true}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 7, Mono: 99}, false}, // the jail check, recorded late
+		{selection{denied: true}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 1, Mono: 101}, true}, // init, after the check
+		{selection{denied: true}, event.Event{Kind: event.Escape, Mono: 99}, true},
 		{selection{denied: true}, event.Event{Kind: event.End}, false},
 		{selection{kinds: []string{"net"}}, event.Event{Kind: event.Connect}, true},
 		{selection{kinds: []string{"file", "exec"}}, event.Event{Kind: event.Connect}, false},
@@ -167,7 +169,7 @@ func TestSelection(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		c.s.tries.Has(record(event.Event{Kind: event.Receipt, Time: time.Unix(1, 0)}))
+		c.s.tries.Has(record(event.Event{Kind: event.Receipt, Mono: 100}))
 		if got := c.s.wants(record(c.e)); got != c.want {
 			t.Errorf("%+v on %+v: %t", c.s, c.e, got)
 		}

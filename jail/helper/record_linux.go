@@ -57,7 +57,7 @@ type recorder struct {
 	about about
 	group atomic.Pointer[cgroup.Group] // frozen while the log cannot be written; nil before there is one
 	tell  func(string)                 // a sentence for the user
-	live  atomic.Int64                 // when the agent was started, ns since 1970; 0 = not yet
+	live  atomic.Uint64                // when the jail check was over, CLOCK_BOOTTIME ns; 0 = not yet
 
 	explain *policy.Explainer // names rules; set before the jail starts
 
@@ -109,6 +109,12 @@ func (r *recorder) put(e event.Event) {
 	if e.Time.IsZero() {
 		e.Time = time.Now()
 	}
+	if e.Mono == 0 {
+		e.Mono = bootClock()
+	}
+	if e.Kind == event.Receipt {
+		r.live.Store(e.Mono)
+	}
 	if e.Verdict == event.Deny && e.Rule == "" {
 		e.Rule = r.why(&e)
 	}
@@ -128,11 +134,21 @@ func (r *recorder) put(e event.Event) {
 	}
 }
 
-// checking reports whether e is of the jail check: an act of init before the
-// agent was started. Kernel events can arrive after that moment.
+// checking reports whether e is of the jail check: an act from before the
+// receipt, when there was no agent. Kernel events can arrive after that moment,
+// and on tiers A and B the check runs in a child of init.
 func (r *recorder) checking(e *event.Event) bool {
 	live := r.live.Load()
-	return live == 0 || e.JailPid == 1 && e.Time.UnixNano() < live
+	return live == 0 || e.Mono < live
+}
+
+// bootClock is the clock of [event.Event.Mono].
+func bootClock() uint64 {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
+		return 0 // never
+	}
+	return uint64(ts.Nano())
 }
 
 // why asks the policy for the rule that a producer could not name: where
