@@ -69,20 +69,26 @@ func (r *Resolved) Explain(op Op, arg string) Verdict {
 	if err != nil {
 		return Verdict{Why: err.Error()}
 	}
-	return e.Explain(op, arg)
+	return e.file(op, arg)
 }
 
 // Explain is [Resolved.Explain].
 func (e *Explainer) Explain(op Op, arg string) Verdict {
-	switch op {
-	case OpRead, OpWrite, OpExec:
+	if op == OpRead || op == OpWrite || op == OpExec {
 		return e.file(op, arg)
+	}
+	return e.r.other(op, arg)
+}
+
+// other explains what needs no automaton.
+func (r *Resolved) other(op Op, arg string) Verdict {
+	switch op {
 	case OpConnect:
-		return e.r.connect(arg)
+		return r.connect(arg)
 	case OpSyscall:
-		return e.r.syscall(arg)
+		return r.syscall(arg)
 	case OpEnv:
-		return e.r.env(arg)
+		return r.env(arg)
 	default:
 		return Verdict{Why: fmt.Sprintf("operation %q does not exist", op)}
 	}
