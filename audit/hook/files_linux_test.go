@@ -151,7 +151,9 @@ func TestFileMatrix(t *testing.T) {
 		return e.Kind == event.Exec && e.Verdict == event.Deny && e.Path == p("denied-true")
 	})
 	x.wait("cut path", func(e event.Event) bool { return e.Kind == event.Create && e.Cut && e.Verdict == event.Deny })
-	x.wait("symlink", func(e event.Event) bool { return e.Kind == event.Symlink && e.Path == p("link") && e.Path2 == p(".env") })
+	x.wait("symlink", func(e event.Event) bool {
+		return e.Kind == event.Symlink && e.Path == p("link") && e.Path2 == p(".env")
+	})
 }
 
 func check(t *testing.T, got, wants []string, acts [][]string) {

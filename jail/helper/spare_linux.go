@@ -128,15 +128,32 @@ func (sp *spare) make(s *Server) error {
 		return fmt.Errorf("kernel rules: %w", err)
 	}
 	sp.push(func() error { return s.kernel.remove(sp.number, s.observed) })
-	j, err := jail.Start(jail.Birth{Init: s.init, Base: sp.base, Cgroup: g.FD(), Enter: g.Enter})
-	if err != nil {
-		return fmt.Errorf("init: %w", err)
+	if err := sp.begin(s); err != nil {
+		return err
 	}
-	sp.jail = j
 	if _, err := s.ranges.System(sp.base); err != nil { // made once for each range
 		return fmt.Errorf("id range: %w", err)
 	}
 	return nil
+}
+
+func (sp *spare) begin(s *Server) (err error) {
+	sp.jail, err = jail.Start(jail.Birth{Init: s.init, Base: sp.base, Cgroup: sp.group.FD(), Enter: sp.group.Enter})
+	if err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	return nil
+}
+
+// revive gives a spare whose init was killed while it waited a new one.
+func (sp *spare) revive(s *Server) error {
+	if sp.usable() {
+		return nil
+	}
+	if err := sp.jail.Close(); err != nil {
+		return err
+	}
+	return sp.begin(s)
 }
 
 // usable reports whether what was made can still become a jail.

@@ -196,6 +196,9 @@ func (b *build) adopt() error {
 	for _, f := range undo {
 		v.push(f)
 	}
+	if err := sp.revive(v.s); err != nil {
+		return err
+	}
 	g, j := sp.group, sp.jail
 	b.group = g
 	v.record.group.Store(g)
