@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/audit/segment"
@@ -75,16 +74,17 @@ func (l *Log) Newer(ctx context.Context, g Gate) ([]*os.File, error) {
 	return added, nil
 }
 
-// Tries tells the acts of the jail check, which init makes before the agent is
-// there and which must be denied, from those of the agent. Show it every record
+// Tries tells the acts of the jail check, which must be denied and which init
+// makes before the agent is there, from those of the agent. Show it every record
 // in order.
-type Tries struct{ until time.Time }
+type Tries struct{ until uint64 } // when the receipt was written, as [event.Event.Mono]
 
-// Has reports whether r is an act of the jail check. Later acts of init are not:
+// Has reports whether r is an act of the jail check: from before the receipt,
+// though the kernel's records of it may come after. Later acts are not, whoever's:
 // then they mean something.
 func (t *Tries) Has(r *segment.Record) bool {
-	if r.Kind == event.Receipt && t.until.IsZero() {
-		t.until = r.Time
+	if r.Kind == event.Receipt && t.until == 0 {
+		t.until = r.Mono
 	}
-	return r.JailPid == 1 && (t.until.IsZero() || !r.Time.After(t.until))
+	return r.Denied() && r.Kind != event.Escape && (t.until == 0 || r.Mono < t.until)
 }

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/audit/segment"
@@ -168,8 +167,10 @@ func TestSelection(t *testing.T) {
 	}{
 		{selection{}, event.Event{Kind: event.Open, Verdict: event.Allow}, true},
 		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Allow}, false},
-		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 7}, true},
-		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 1}, false}, // tried by init
+		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 7, Mono: 101}, true},
+		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 7, Mono: 99}, false}, // the jail check, recorded late
+		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 1, Mono: 101}, true}, // init, after it
+		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Escape, Mono: 99}, true},
 		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.End}, false},
 		{selection{kinds: []string{"net"}}, event.Event{Kind: event.Connect}, true},
 		{selection{kinds: []string{"file", "exec"}}, event.Event{Kind: event.Connect}, false},
@@ -185,7 +186,7 @@ func TestSelection(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		_ = c.s.wants(record(event.Event{Kind: event.Receipt, Time: time.Unix(1, 0)}))
+		_ = c.s.wants(record(event.Event{Kind: event.Receipt, Mono: 100}))
 		if got := c.s.wants(record(c.e)); got != c.want {
 			t.Errorf("%+v on %+v: %t", c.s, c.e, got)
 		}

@@ -61,7 +61,7 @@ type recorder struct {
 	tell    func(string)                 // a sentence for the user
 	holding sync.Mutex                   // one at a time changes holds and the group
 	holds   atomic.Uint32                // reasons why the jail is held
-	live    atomic.Int64                 // when the agent was started, ns since 1970; 0 = not yet
+	live    atomic.Uint64                // when the jail check was over, CLOCK_BOOTTIME ns; 0 = not yet
 
 	explain *policy.Explainer // names rules; set before the jail starts
 
@@ -125,6 +125,12 @@ func (r *recorder) put(e event.Event) {
 	if e.Time.IsZero() {
 		e.Time = time.Now()
 	}
+	if e.Mono == 0 {
+		e.Mono = bootClock()
+	}
+	if e.Kind == event.Receipt {
+		r.live.Store(e.Mono)
+	}
 	if e.Verdict == event.Deny && e.Rule == "" {
 		e.Rule = r.why(&e)
 	}
@@ -138,7 +144,7 @@ func (r *recorder) put(e event.Event) {
 		}
 	}
 	r.records.Add(1)
-	if e.JailPid != 1 || !r.checking(&e) {
+	if !r.checking(&e) {
 		r.tallying.Lock()
 		r.tally.Add(&e)
 		r.tallying.Unlock()
@@ -149,11 +155,21 @@ func (r *recorder) put(e event.Event) {
 	}
 }
 
-// checking reports whether e is of the jail check: an act of init before the
-// agent was started. Kernel events can arrive after that moment.
+// checking reports whether e is a refusal of the jail check: one from before the
+// receipt, when there was no agent. Kernel events can arrive after that moment,
+// and on tiers A and B the check runs in a child of init.
 func (r *recorder) checking(e *event.Event) bool {
 	live := r.live.Load()
-	return live == 0 || e.JailPid == 1 && e.Time.UnixNano() < live
+	return e.Denied() && e.Kind != event.Escape && (live == 0 || e.Mono < live)
+}
+
+// bootClock is the clock of [event.Event.Mono].
+func bootClock() uint64 {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
+		return 0 // never
+	}
+	return uint64(ts.Nano())
 }
 
 // why asks the policy for the rule that a producer could not name: where

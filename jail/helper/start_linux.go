@@ -507,7 +507,6 @@ func (b *build) receipt() (json.RawMessage, error) {
 		return nil, err
 	}
 	v.record.put(event.Event{Kind: event.Receipt, Verdict: event.Allow, Path: v.res.Vars.Workspace, Detail: string(out)})
-	v.record.live.Store(time.Now().UnixNano())
 	v.record.put(event.Event{Kind: event.Start, Verdict: event.Allow, Argv: v.doc.Argv, Path: v.doc.Argv[0], Detail: v.doc.Cwd})
 	return out, nil
 }
