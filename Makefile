@@ -81,8 +81,12 @@ test-script: build ## the command line, as txtar scripts
 test-kernel: build ## Debian kernels 6.1 and 6.12 under QEMU, with and without bpf in lsm= (KERNEL=6.1|6.12|all)
 	@tests/kernel/run.sh $(if $(filter-out all,$(KERNEL)),$(KERNEL))
 
+.PHONY: test-tiers
+test-tiers: build bin/act ## whole Debian machines, 6.12 on tier A and 6.1 on tier B: doctor, a jail at work, some escape acts
+	@tests/machine/run.sh --short 6.12-lsm 6.1-stock
+
 .PHONY: test-machine
-test-machine: build bin/act ## whole Debian machines 6.1 and 6.12 under QEMU: doctor, jails, escape acts on tiers A, B, C (minutes each)
+test-machine: build bin/act ## whole Debian machines 6.1 and 6.12 under QEMU: doctor, all jail tests, all escape acts on tiers A, B, C (minutes each)
 	@tests/machine/run.sh $(KERNEL)
 
 bin/act: $(wildcard tests/escape/act/*.[ch])

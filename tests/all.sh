@@ -1,6 +1,6 @@
 #!/bin/bash
 # all.sh: what `make test` runs, after tests/setup.sh. Every phase runs even when one before it failed; the last lines are the table
-# of phases. The kernel matrix is one core of emulation for minutes, so it runs beside the others and prints at its end.
+# of phases. The kernels under emulation take one core for minutes, so they run beside the others, one after another, and print at the end.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 cache=tests/.cache; mkdir -p $cache
@@ -17,12 +17,24 @@ note() { # note NAME RC SECONDS
 	table+=("$(printf '%-12s %-6s %5ds' "$1" "$([ "$2" = 0 ] && echo ok || echo FAILED)" "$3")")
 }
 
-phase build make build
+lane() { # lane NAME...: make test-NAME of each; log, exit status and seconds into the cache
+	local name t rc
+	for name; do
+		t=$SECONDS; make "test-$name" >"$cache/$name.log" 2>&1 </dev/null; rc=$?
+		echo "$rc $((SECONDS - t))" >"$cache/$name.rc"
+	done
+}
+
+phase build make build bin/act
 [ -x bin/agentos ] || { echo "all: bin/agentos was not built; nothing to test" >&2; exit 1; }
 
-kernel=$cache/kernel.log; kt=$SECONDS
-make test-kernel >$kernel 2>&1 </dev/null & kpid=$!
-trap 'kill $kpid 2>/dev/null' EXIT
+emulated="kernel tiers"
+for name in $emulated; do rm -f "$cache/$name.rc"; done
+set -m # a process group of its own, so that its emulators can be ended with it
+# shellcheck disable=SC2086
+lane $emulated & lane=$!
+set +m
+trap 'kill -- -$lane 2>/dev/null' EXIT
 
 phase check make check
 phase unit make test-unit
@@ -30,10 +42,13 @@ phase root make test-root
 phase scripts make test-script
 phase escape make escape
 
-echo; echo "== kernel: make test-kernel (ran beside the phases above)"
-wait $kpid; rc=$?; trap - EXIT
-cat $kernel
-note kernel $rc $((SECONDS - kt))
+wait $lane; trap - EXIT
+for name in $emulated; do
+	echo; echo "== $name: make test-$name (ran beside the phases above)"
+	cat "$cache/$name.log"
+	read -r rc took <"$cache/$name.rc" || rc=1 took=0
+	note "$name" "$rc" "$took"
+done
 
 echo; echo "== summary"
 printf '%s\n' "${table[@]}"

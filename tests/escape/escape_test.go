@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,7 +37,7 @@ func escape(t *testing.T, uid int) {
 	if st, err := os.Stat(w.path("ws/made")); err != nil || st.Sys().(*syscall.Stat_t).Uid != uint32(uid) {
 		t.Fatalf("control: a file made in the workspace does not belong to the caller: %v", st)
 	}
-	for _, a := range acts(t) {
+	for _, a := range chosen(t) {
 		id, need, what := a[0], a[1], a[2]
 		t.Run(id, func(t *testing.T) {
 			saved := w.t
@@ -50,6 +51,25 @@ func escape(t *testing.T, uid int) {
 			}
 		})
 	}
+}
+
+// chosen are the acts to run: all of them, or those that AGENTOS_ACTS names (machines under emulation), each of which must exist.
+func chosen(t *testing.T) [][3]string {
+	t.Helper()
+	all := acts(t)
+	names := strings.Fields(os.Getenv("AGENTOS_ACTS"))
+	if len(names) == 0 {
+		return all
+	}
+	var some [][3]string
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(a [3]string) bool { return a[0] == name })
+		if i < 0 {
+			t.Fatalf("AGENTOS_ACTS names %s, which is no act", name)
+		}
+		some = append(some, all[i])
+	}
+	return some
 }
 
 // try runs one act and answers what was seen that must not be.

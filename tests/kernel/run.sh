@@ -8,17 +8,12 @@
 # Rows: A     bpf in lsm=                       BPF LSM
 #       B     no bpf in lsm=, preempt=voluntary  fmod_ret on security_*
 #       full  no bpf in lsm=, preempt=full       B must be refused
-# Kernels come from apt-get download and stay in the cache. Needs qemu-system-x86_64,
+# Kernels come from tests/machine/fetch.sh and stay in its cache. Needs qemu-system-x86_64,
 # busybox (static), cpio and dpkg-deb; no root.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-if [ "$(id -u)" = 0 ]; then
-	cache=/var/cache/agentos-test
-else
-	cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentos-test
-fi
 rows=${KERNEL_ROWS:-A B full}
 limit=${KERNEL_TIMEOUT:-420}
 [ $# -gt 0 ] || set -- 6.1 6.12
@@ -30,40 +25,6 @@ done
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/agentos-kernel.XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
-
-# newest SERIES: prints the newest image that apt's lists know; SERIES is a pattern.
-newest() {
-	apt-cache search --names-only "^linux-image-$1\\.[0-9].*-cloud-amd64\$" | cut -d' ' -f1 | sort -V | tail -1
-}
-
-# kernel VERSION: prints the path of a vmlinuz of that series.
-kernel() {
-	mkdir -p "$cache/kernels"
-	found=$(ls "$cache/kernels"/vmlinuz-"$1".* 2>/dev/null | sort -V | tail -1)
-	if [ -z "$found" ]; then
-		series=$(echo "$1" | sed 's/\./\\./g')
-		package=$(newest "$series")
-		if [ -z "$package" ] && [ "$(id -u)" = 0 ]; then # lists older than the series; _apt wants a directory it can write
-			TMPDIR=/var/tmp apt-get -qq -o DPkg::Lock::Timeout=120 update </dev/null >&2 || say "apt-get update did not work"
-			package=$(newest "$series")
-		fi
-		[ -n "$package" ] || { say "apt knows no linux-image-$1.*-cloud-amd64"; return 1; }
-		say "download $package"
-		mkdir "$work/$1"
-		(cd "$work/$1" && apt-get download "$package" >/dev/null 2>&1) || { say "cannot download $package"; return 1; }
-		dpkg-deb -x "$work/$1"/*.deb "$work/$1/x"
-		release=$(basename "$work/$1/x/boot/vmlinuz-$1".*)
-		release=${release#vmlinuz-}
-		overlay=$(find "$work/$1/x" -name 'overlay.ko*')
-		case $overlay in
-		*.xz) xz -dc "$overlay" >"$cache/kernels/overlay-$release.ko" ;;
-		*) cp "$overlay" "$cache/kernels/overlay-$release.ko" ;;
-		esac
-		cp "$work/$1/x/boot/vmlinuz-$release" "$cache/kernels/" # last: marks it complete
-		found=$(ls "$cache/kernels"/vmlinuz-"$1".* | sort -V | tail -1)
-	fi
-	echo "$found"
-}
 
 # The root: busybox, init and the test binaries.
 mkdir -p "$work/root/bin" "$work/root/tests"
@@ -77,10 +38,13 @@ pack() { (cd "$work/root" && find . | cpio -o -H newc -R 0:0 --quiet) >"$work/in
 
 status=0
 for version in "$@"; do
-	image=$(kernel "$version") || { status=1; continue; }
-	module=$(echo "$image" | sed 's/vmlinuz-/overlay-/').ko
-	rm -f "$work/root/overlay.ko"
-	[ ! -f "$module" ] || cp "$module" "$work/root/overlay.ko"
+	kernel=$("$root/tests/machine/fetch.sh" "$version") || { status=1; echo "FAIL kernel $version  not fetched"; continue; }
+	image=$(ls "$kernel"/boot/vmlinuz-*)
+	module=$(find "$kernel/lib/modules" -name 'overlay.ko*')
+	case $module in
+	*.xz) xz -dc "$module" >"$work/root/overlay.ko" ;;
+	*) cp "$module" "$work/root/overlay.ko" ;;
+	esac
 	pack
 	for row in $rows; do
 		case $row in
