@@ -17,6 +17,17 @@ char _license[] SEC("license") = "GPL";
 #define RENAME_EXCHANGE 2
 #define S_IFMT 00170000
 #define S_IFDIR 0040000
+#define S_IFREG 0100000
+#define S_ISUID 0004000
+#define S_ISGID 0002000
+#define O_TMPFILE_BIT 020000000
+
+/* lends says that a file of this mode lends its owner's rights to whoever runs it: the owner is a user of the host.
+ * On directories set-group-ID only says who owns new files. */
+static __always_inline bool lends(u32 type, u32 mode)
+{
+	return mode & (type == S_IFDIR ? S_ISUID : S_ISUID | S_ISGID);
+}
 
 SEC("lsm/file_open")
 int BPF_PROG(check_file_open, struct file *file)
@@ -44,11 +55,13 @@ int BPF_PROG(check_file_open, struct file *file)
 	sc->rec.len1 = walk_at(sc, w.slot, BPF_CORE_READ(file, f_path.mnt), BPF_CORE_READ(file, f_path.dentry));
 	if (sc->end == END_INTERNAL)
 		return 0; /* execve of a memfd is judged in check_exec */
+	if ((flags & O_TMPFILE_BIT) && lends(0, BPF_CORE_READ(file, f_inode, i_mode)))
+		return refusal(answer(sc, w.slot, w.jail->flags, false, true), EACCES);
 	return refusal(judge(sc, w.slot, w.jail->flags, need), EACCES);
 }
 
-/* one judges a change of the name dentry below dir. */
-static __always_inline int one(const struct path *dir, struct dentry *dentry, u16 kind, u32 op)
+/* one judges a change of the name dentry below dir. never: no rule allows it. */
+static __always_inline int one(const struct path *dir, struct dentry *dentry, u16 kind, u32 op, bool never)
 {
 	struct who w;
 	int result;
@@ -62,25 +75,27 @@ static __always_inline int one(const struct path *dir, struct dentry *dentry, u1
 	struct dentry *d = (struct dentry *)at;
 	identify(&sc->rec, BPF_CORE_READ(d, d_inode));
 	sc->rec.len1 = walk_at(sc, w.slot, BPF_CORE_READ(dir, mnt), d);
+	if (never)
+		return refusal(answer(sc, w.slot, w.jail->flags, false, true), EACCES);
 	return refusal(judge(sc, w.slot, w.jail->flags, BIT_WRITE), EACCES);
 }
 
 SEC("lsm/path_unlink")
 int BPF_PROG(check_unlink, const struct path *dir, struct dentry *dentry)
 {
-	return one(dir, dentry, KIND_UNLINK, 0);
+	return one(dir, dentry, KIND_UNLINK, 0, false);
 }
 
 SEC("lsm/path_rmdir")
 int BPF_PROG(check_rmdir, const struct path *dir, struct dentry *dentry)
 {
-	return one(dir, dentry, KIND_RMDIR, 0);
+	return one(dir, dentry, KIND_RMDIR, 0, false);
 }
 
 SEC("lsm/path_mkdir")
 int BPF_PROG(check_mkdir, const struct path *dir, struct dentry *dentry, umode_t mode)
 {
-	return one(dir, dentry, KIND_MKDIR, mode);
+	return one(dir, dentry, KIND_MKDIR, mode, false);
 }
 
 /* Also what open(O_CREAT) comes by before the file exists. */
@@ -88,7 +103,7 @@ SEC("lsm/path_mknod")
 int BPF_PROG(check_mknod, const struct path *dir, struct dentry *dentry, umode_t mode, unsigned dev)
 {
 	u32 type = mode & S_IFMT;
-	return one(dir, dentry, type == 0100000 || !type ? KIND_CREATE : KIND_MKNOD, mode);
+	return one(dir, dentry, type == S_IFREG || !type ? KIND_CREATE : KIND_MKNOD, mode, lends(type, mode));
 }
 
 SEC("lsm/path_symlink")
@@ -112,7 +127,7 @@ int BPF_PROG(check_symlink, const struct path *dir, struct dentry *dentry, const
 	return refusal(judge(sc, w.slot, w.jail->flags, BIT_WRITE), EACCES);
 }
 
-static __always_inline int attributes(const struct path *path, u16 kind, u32 op)
+static __always_inline int attributes(const struct path *path, u16 kind, u32 op, bool never)
 {
 	struct who w;
 	int result;
@@ -123,13 +138,15 @@ static __always_inline int attributes(const struct path *path, u16 kind, u32 op)
 	sc->rec.op_flags = op;
 	identify(&sc->rec, BPF_CORE_READ(path, dentry, d_inode));
 	sc->rec.len1 = walk_at(sc, w.slot, BPF_CORE_READ(path, mnt), BPF_CORE_READ(path, dentry));
+	if (never)
+		return refusal(answer(sc, w.slot, w.jail->flags, false, true), EACCES);
 	return refusal(judge(sc, w.slot, w.jail->flags, BIT_WRITE), EACCES);
 }
 
 SEC("lsm/path_truncate")
 int BPF_PROG(check_truncate, const struct path *path)
 {
-	return attributes(path, KIND_TRUNCATE, 0);
+	return attributes(path, KIND_TRUNCATE, 0, false);
 }
 
 /* ftruncate, from 6.2 on: the descriptor was opened for writing, so only recorded there. */
@@ -150,13 +167,13 @@ int BPF_PROG(check_file_truncate, struct file *file)
 SEC("lsm/path_chmod")
 int BPF_PROG(check_chmod, const struct path *path, umode_t mode)
 {
-	return attributes(path, KIND_CHMOD, mode);
+	return attributes(path, KIND_CHMOD, mode, lends(BPF_CORE_READ(path, dentry, d_inode, i_mode) & S_IFMT, mode));
 }
 
 SEC("lsm/path_chown")
 int BPF_PROG(check_chown, const struct path *path, u64 uid, u64 gid)
 {
-	return attributes(path, KIND_CHOWN, (u32)uid);
+	return attributes(path, KIND_CHOWN, (u32)uid, false);
 }
 
 SEC("lsm/path_link")

@@ -132,18 +132,24 @@ var fileActs = map[string]func(a []string) error{
 		defer unix.Close(dir)
 		return closing(unix.OpenByHandleAt(dir, h, unix.O_RDONLY))
 	},
-	"unlink":   func(a []string) error { return unix.Unlink(a[0]) },
-	"rmdir":    func(a []string) error { return unix.Rmdir(a[0]) },
-	"mkdir":    func(a []string) error { return unix.Mkdir(a[0], 0o755) },
-	"mkfifo":   func(a []string) error { return unix.Mkfifo(a[0], 0o644) },
-	"symlink":  func(a []string) error { return unix.Symlink(a[0], a[1]) },
-	"link":     func(a []string) error { return unix.Link(a[0], a[1]) },
-	"rename":   func(a []string) error { return unix.Rename(a[0], a[1]) },
-	"exchange": func(a []string) error { return unix.Renameat2(-100, a[0], -100, a[1], unix.RENAME_EXCHANGE) },
-	"truncate": func(a []string) error { return unix.Truncate(a[0], 0) },
-	"chmod":    func(a []string) error { return unix.Chmod(a[0], 0o600) },
-	"chown":    func(a []string) error { return unix.Chown(a[0], 1, 1) },
-	"xattr":    func(a []string) error { return unix.Setxattr(a[0], "user.x", []byte("x"), 0) },
+	"unlink":      func(a []string) error { return unix.Unlink(a[0]) },
+	"rmdir":       func(a []string) error { return unix.Rmdir(a[0]) },
+	"mkdir":       func(a []string) error { return unix.Mkdir(a[0], 0o755) },
+	"mkfifo":      func(a []string) error { return unix.Mkfifo(a[0], 0o644) },
+	"symlink":     func(a []string) error { return unix.Symlink(a[0], a[1]) },
+	"link":        func(a []string) error { return unix.Link(a[0], a[1]) },
+	"rename":      func(a []string) error { return unix.Rename(a[0], a[1]) },
+	"exchange":    func(a []string) error { return unix.Renameat2(-100, a[0], -100, a[1], unix.RENAME_EXCHANGE) },
+	"truncate":    func(a []string) error { return unix.Truncate(a[0], 0) },
+	"chmod":       func(a []string) error { return unix.Chmod(a[0], 0o600) },
+	"chmod-suid":  func(a []string) error { return unix.Chmod(a[0], 0o4755) },
+	"chmod-sgid":  func(a []string) error { return unix.Chmod(a[0], 0o2755) },
+	"create-suid": func(a []string) error { return closing(unix.Open(a[0], unix.O_CREAT|unix.O_WRONLY, 0o4755)) },
+	"tmpfile-suid": func(a []string) error {
+		return closing(unix.Open(a[0], unix.O_TMPFILE|unix.O_RDWR, 0o4755))
+	},
+	"chown": func(a []string) error { return unix.Chown(a[0], 1, 1) },
+	"xattr": func(a []string) error { return unix.Setxattr(a[0], "user.x", []byte("x"), 0) },
 	"tmpfile": func(a []string) error {
 		fd, err := unix.Open(filepath.Dir(a[0]), unix.O_TMPFILE|unix.O_RDWR, 0o644)
 		if err != nil {
