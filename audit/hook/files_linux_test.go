@@ -112,7 +112,6 @@ func TestFileMatrix(t *testing.T) {
 	add("EACCES", "chmod", p(".env"))
 	add("ok", "chmod", p("big"))
 	add("EACCES", "chmod-suid", p("big"))
-	add("EACCES", "chmod-sgid", p("big"))
 	add("ok", "chmod-sgid", p("dir"))
 	add("EACCES", "create-suid", p("suid"))
 	add("EACCES", "tmpfile-suid", dir)

@@ -169,7 +169,7 @@ func TestSelection(t *testing.T) {
 		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Allow}, false},
 		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 7, Mono: 101}, true},
 		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 7, Mono: 99}, false}, // the jail check, recorded late
-		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 1, Mono: 101}, true}, // init, after the check
+		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 1, Mono: 101}, true}, // init, after it
 		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Escape, Mono: 99}, true},
 		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.End}, false},
 		{selection{kinds: []string{"net"}}, event.Event{Kind: event.Connect}, true},

@@ -145,7 +145,7 @@ func (r *recorder) put(e event.Event) {
 	}
 	r.records.Add(1)
 	// What the jail check was refused is in the record, but nobody's doing.
-	checked := e.Denied() && e.Kind != event.Escape && r.checking(&e)
+	checked := r.checking(&e)
 	r.tallying.Lock()
 	if checked {
 		r.tally.Records++
@@ -158,12 +158,12 @@ func (r *recorder) put(e event.Event) {
 	}
 }
 
-// checking reports whether e is of the jail check: an act from before the
+// checking reports whether e is a refusal of the jail check: one from before the
 // receipt, when there was no agent. Kernel events can arrive after that moment,
 // and on tiers A and B the check runs in a child of init.
 func (r *recorder) checking(e *event.Event) bool {
 	live := r.live.Load()
-	return live == 0 || e.Mono < live
+	return e.Denied() && e.Kind != event.Escape && (live == 0 || e.Mono < live)
 }
 
 // bootClock is the clock of [event.Event.Mono].
