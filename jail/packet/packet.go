@@ -13,7 +13,7 @@ const (
 	MaxSize = 64 << 10
 	// MaxFDs is the largest number of descriptors beside one datagram. The
 	// kernel's limit is 253 (unix(7)).
-	MaxFDs = 128
+	MaxFDs = 16
 )
 
 var (
