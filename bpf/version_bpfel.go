@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "1af7958d124e3390"
+const version = "b1ee93a5392c55f9"

@@ -35,11 +35,8 @@ func goBuild(t *testing.T, bin string) {
 // initProgram is agentos-init as a sealed memfd.
 func initProgram(t *testing.T) *os.File {
 	t.Helper()
-	bin := filepath.Join(os.Getenv("AGENTOS_BIN"), "agentos-init")
-	if os.Getenv("AGENTOS_BIN") == "" {
-		bin = filepath.Join(t.TempDir(), "agentos-init")
-		goBuild(t, bin)
-	}
+	bin := filepath.Join(t.TempDir(), "agentos-init") // not that of make: it is of another build than this test
+	goBuild(t, bin)
 	data, err := os.ReadFile(bin)
 	if err != nil {
 		t.Fatal(err)

@@ -52,6 +52,11 @@ func NewFS(kind string, attr int, options ...string) (int, error) {
 	return fd, nil
 }
 
+// NewTmpfs makes a detached tmpfs as an entry of kind Tmpfs wants it.
+func NewTmpfs(size uint64, mode uint32) (int, error) {
+	return NewFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, fmt.Sprintf("size=%d", size), fmt.Sprintf("mode=%#o", mode), "nr_inodes=1m")
+}
+
 // bases are directories that every host has one of.
 var bases = []string{"/tmp", "/run", "/mnt", "/srv"}
 
@@ -101,7 +106,10 @@ func (r Root) Place(m Mount, fd int) error {
 	case Symlink:
 		err = r.makeLink(m)
 	case Tmpfs:
-		err = r.fresh("tmpfs", m.Target, fmt.Sprintf("size=%d", m.Size), fmt.Sprintf("mode=%#o", m.Mode), "nr_inodes=1m")
+		if fd, err = NewTmpfs(m.Size, m.Mode); err == nil {
+			err = r.Attach(fd, m.Target, true)
+			_ = unix.Close(fd)
+		}
 	default:
 		err = errors.New("unknown kind")
 	}
@@ -109,15 +117,6 @@ func (r Root) Place(m Mount, fd int) error {
 		return fmt.Errorf("%s %s: %w", m.Kind, m.Target, err)
 	}
 	return nil
-}
-
-func (r Root) fresh(kind, target string, options ...string) error {
-	fd, err := NewFS(kind, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, options...)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return r.Attach(fd, target, true)
 }
 
 // Attach moves the mount fd to target, making the mount point.

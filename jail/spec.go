@@ -145,8 +145,12 @@ type Input struct {
 	Covers    []string // directories of which only what is mounted below is shown
 }
 
-// DefaultTmp bounds a private tmpfs for which the policy names no size.
-const DefaultTmp = 1 << 30
+// Sizes of private tmpfs, in bytes: of those for which the policy names none, and
+// of /run.
+const (
+	DefaultTmp = 1 << 30
+	RunTmp     = 16 << 20
+)
 
 // ErrPlan is returned for inputs no mount plan can be made of.
 var ErrPlan = errors.New("mount plan")
@@ -194,7 +198,7 @@ func Compile(in Input) (Plan, error) {
 		{Kind: Symlink, Target: "/dev/stderr", Data: "/proc/self/fd/2"},
 		{Kind: Tmpfs, Target: "/tmp", Size: tmp, Mode: 0o1777, Own: true},
 		{Kind: Tmpfs, Target: "/var/tmp", Size: tmp, Mode: 0o1777, Own: true},
-		{Kind: Tmpfs, Target: "/run", Size: 16 << 20, Mode: 0o755, Own: true},
+		{Kind: Tmpfs, Target: "/run", Size: RunTmp, Mode: 0o755, Own: true},
 		{Kind: Dir, Target: fmt.Sprintf("/run/user/%d", in.UID), Mode: 0o700, Agent: true, Own: true},
 	}
 	all = append(all, identity(in)...)

@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -26,6 +28,7 @@ type Birth struct {
 	Init   *os.File // executable memfd of agentos-init
 	Base   uint32   // first host id of the range
 	Cgroup int      // descriptor of the v2 group, -1 for none
+	Tmp    uint64   // bytes that the policy will probably ask for, see Input.Tmp; 0 = DefaultTmp
 	// Enter puts the calling thread where what it clones must be born (cgroup v1)
 	// and returns the way back; nil for nowhere.
 	Enter func() (leave func() error, err error)
@@ -104,7 +107,7 @@ func Start(p Birth) (_ *Jail, err error) {
 	}
 	defer unix.Close(program)
 	attr := &syscall.ProcAttr{Dir: "/", Env: []string{"GOTRACEBACK=single"}, Files: files, Sys: sys}
-	if j.Pid, err = clone(program, attr, p.Enter); err != nil {
+	if j.Pid, err = clone(program, strconv.FormatUint(cmp.Or(p.Tmp, DefaultTmp), 10), attr, p.Enter); err != nil {
 		j.drop()
 		return nil, fmt.Errorf("clone init: %w", err)
 	}
@@ -139,7 +142,7 @@ func (j *Jail) Build(p Parts) error {
 
 // clone forks init on a thread that has entered the groups of its birth. A
 // thread that cannot come back is thrown away with its goroutine.
-func clone(program int, attr *syscall.ProcAttr, enter func() (func() error, error)) (pid int, err error) {
+func clone(program int, tmp string, attr *syscall.ProcAttr, enter func() (func() error, error)) (pid int, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -158,7 +161,7 @@ func clone(program int, attr *syscall.ProcAttr, enter func() (func() error, erro
 		} else {
 			defer runtime.UnlockOSThread()
 		}
-		pid, err = syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", program), []string{"agentos-init"}, attr)
+		pid, err = syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", program), []string{"agentos-init", tmp}, attr)
 	}()
 	<-done
 	return pid, err

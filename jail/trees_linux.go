@@ -45,6 +45,7 @@ type keptTree struct {
 	fd   int    // top of the tree
 	name string // of its directory in the keeper's root
 	used time.Time
+	next *os.File // a clone that nobody has yet; nil while one is made
 }
 
 // NewTrees starts the keeper. The host is the mount namespace of the calling thread.
@@ -135,17 +136,43 @@ func (t *Trees) Clone(key string, plan []Mount, owner uint32, agent int, binds f
 	}
 	k := t.kept[i]
 	k.used = time.Now()
+	tree := k.next
+	if k.next = nil; tree == nil {
+		var err error
+		if tree, err = t.copy(k.fd); err != nil {
+			return nil, err
+		}
+	}
 	t.kept = append(slices.Delete(t.kept, i, i+1), k)
 	t.expire.Reset(keepTree)
+	go t.prepare(k.name) // ends with the one call
+	return tree, nil
+}
+
+// copy clones the tree at fd.
+func (t *Trees) copy(fd int) (*os.File, error) {
 	var tree int
 	err := t.run(func() (err error) {
-		tree, err = unix.OpenTree(k.fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+		tree, err = unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("clone tree: %w", err)
 	}
 	return os.NewFile(uintptr(tree), "tree"), nil
+}
+
+// prepare has a clone ready for the next who wants the tree of that name.
+func (t *Trees) prepare(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.IndexFunc(t.kept, func(k keptTree) bool { return k.name == name && k.next == nil })
+	if i < 0 {
+		return
+	}
+	if next, err := t.copy(t.kept[i].fd); err == nil {
+		t.kept[i].next = next // else the next Clone says why
+	}
 }
 
 // changed reports whether the host's mounts did since the last call
@@ -215,6 +242,9 @@ func (t *Trees) build(k *keptTree, plan []Mount, files []*os.File, owner, agent 
 func (k keptTree) remove() error {
 	if k.fd < 0 {
 		return nil
+	}
+	if k.next != nil {
+		_ = k.next.Close()
 	}
 	err := unix.Unmount("/"+k.name, unix.MNT_DETACH)
 	if errors.Is(err, unix.EINVAL) {

@@ -23,5 +23,5 @@ func main() {
 	if len(os.Args) > 0 && os.Args[0] == inside.CanaryName {
 		os.Exit(inside.Canary(os.Args))
 	}
-	os.Exit(inside.Main(packet.Build()))
+	os.Exit(inside.Main(packet.Build(), os.Args))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agentos/agentos/cgroup"
@@ -36,6 +37,7 @@ type pool struct {
 	expire *time.Timer
 	closed bool
 	wg     sync.WaitGroup // of making
+	tmp    atomic.Uint64  // what the latest policy gave a private tmpfs, in bytes
 }
 
 // takeSpare returns the jail that waits, or one whose making has begun.
@@ -138,7 +140,7 @@ func (sp *spare) make(s *Server) error {
 }
 
 func (sp *spare) begin(s *Server) (err error) {
-	sp.jail, err = jail.Start(jail.Birth{Init: s.init, Base: sp.base, Cgroup: sp.group.FD(), Enter: sp.group.Enter})
+	sp.jail, err = jail.Start(jail.Birth{Init: s.init, Base: sp.base, Cgroup: sp.group.FD(), Enter: sp.group.Enter, Tmp: s.pool.tmp.Load()})
 	if err != nil {
 		return fmt.Errorf("init: %w", err)
 	}

@@ -54,6 +54,7 @@ type build struct {
 	answer  jail.Message
 	homeDir string
 	took    []jail.Step // of startSteps
+	log     chan recording
 }
 
 // startSteps make a jail, in order. Each pushes its undo. The name is what the
@@ -63,9 +64,10 @@ var startSteps = []struct {
 	do   func(*build) error
 }{
 	{"policy", (*build).compilePolicy},
-	{"audit log", (*build).openLog},
+	{"begin audit log", (*build).beginLog},
 	{"home", (*build).makeHome},
 	{"mounts", (*build).makeMounts},
+	{"audit log", (*build).openLog},
 	{"init", (*build).adopt},
 	{"limits", (*build).limit},
 	{"disk meter", (*build).meterDisk},
@@ -114,6 +116,7 @@ func (c *conversation) start(ctx context.Context, m rpc.StartJail, fds []*os.Fil
 		packet.CloseAll(out)
 		return nil, nil, &rpc.Error{Code: rpc.Failed, Text: "the session was ended while it started"}
 	}
+	c.s.pool.tmp.Store(uint64(v.res.Resources.Tmp))
 	c.s.refill()
 	return rpc.Started{Session: v.id, Proc: 1, Report: b.report, Receipt: receipt}, out, nil
 }
@@ -172,14 +175,31 @@ func (b *build) run(ctx context.Context) error {
 
 func (b *build) compilePolicy() error { return b.compiled(b.v.s) }
 
+// recording is a recorder, or why there is none.
+type recording struct {
+	*recorder
+	err error
+}
+
+// beginLog makes the log while the mounts are made: both wait for the kernel.
+func (b *build) beginLog() error {
+	b.log = make(chan recording, 1)
+	go func() {
+		r, err := b.v.s.newRecorder(b.v)
+		b.log <- recording{r, err}
+	}()
+	return nil
+}
+
 func (b *build) openLog() error {
-	r, err := b.v.s.newRecorder(b.v)
-	if err != nil {
-		return err
+	log := <-b.log
+	b.log = nil
+	if log.err != nil {
+		return log.err
 	}
-	r.explain = b.explain
-	b.v.record = r
-	b.v.push(r.Close)
+	log.explain = b.explain
+	b.v.record = log.recorder
+	b.v.push(log.Close)
 	return nil
 }
 
@@ -301,6 +321,11 @@ func (b *build) detachAll(targets []string) (out []*os.File, err error) {
 
 // release closes what init has by now, or never will.
 func (b *build) release() {
+	if b.log != nil { // a step between the two failed
+		if log := <-b.log; log.err == nil {
+			_ = log.Close()
+		}
+	}
 	packet.CloseAll(append(b.parts.Mounts, b.parts.Tree))
 	for _, s := range b.sources {
 		_ = s.file.Close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 // state is what the steps work on, in the order they fill it.
 type state struct {
 	build   string
+	tmp     uint64 // bytes that a private tmpfs probably has
 	control *packet.Conn
 	events  *emitter
 	stage   staged
@@ -45,6 +47,7 @@ var early = []step{
 	{"stage", (*state).setStage},         // a tmpfs nobody else sees
 	{"procfs", (*state).mountProc},       // without what it tells about the host
 	{"terminals", (*state).mountPts},     //
+	{"scratch", (*state).makeScratch},    // empty file systems
 	{"leave host", (*state).leave},       // the host's tree is gone
 	{"launch thread", (*state).startRun}, // everything in the jail will be forked from it
 	{"warm up", (*state).warmUp},         // what is slow the first time only
@@ -65,8 +68,8 @@ var steps = []step{
 	{"jail check", (*state).check},      // forbidden acts must fail
 }
 
-// Main is the whole program. It returns the exit status of init.
-func Main(build string) int {
+// Main is the whole program; args are those of jail.Start. It returns the exit status of init.
+func Main(build string, args []string) int {
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "agentos-init: this is pid 1 of a jail; it is started by agentos-helper only")
 		return 125
@@ -76,7 +79,13 @@ func Main(build string) int {
 		fmt.Fprintln(os.Stderr, "agentos-init: no control socket:", err)
 		return 125
 	}
-	s := &state{build: build, control: control, ruleset: -1}
+	s := &state{build: build, control: control, ruleset: -1, tmp: jail.DefaultTmp}
+	if len(args) > 1 {
+		if s.tmp, err = strconv.ParseUint(args[1], 10, 64); err != nil {
+			fmt.Fprintln(os.Stderr, "agentos-init: size of scratch:", err)
+			return 125
+		}
+	}
 	took, err := s.run()
 	if errors.Is(err, errUnwanted) {
 		return 0

@@ -3,6 +3,7 @@ package inside
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,40 @@ import (
 // tmpfs for the time being, and the file systems that hang on namespaces.
 type staged struct {
 	root, proc, pts int
+	scratch         []scratch
+}
+
+// scratch is a tmpfs that some entry of the plan may want.
+type scratch struct {
+	size uint64
+	mode uint32
+	fd   int
+}
+
+// makeScratch makes the tmpfs of a plan whose policy asks for the size that is
+// expected.
+func (s *state) makeScratch() error {
+	for _, want := range []scratch{{s.tmp, 0o1777, -1}, {s.tmp, 0o1777, -1}, {s.tmp, 0o1777, -1}, {jail.RunTmp, 0o755, -1}} {
+		fd, err := jail.NewTmpfs(want.size, want.mode)
+		if err != nil {
+			return err
+		}
+		want.fd = fd
+		s.stage.scratch = append(s.stage.scratch, want)
+	}
+	return nil
+}
+
+// placeScratch mounts a tmpfs: one that is there already, or a new one.
+func (s *state) placeScratch(m jail.Mount) error {
+	i := slices.IndexFunc(s.stage.scratch, func(t scratch) bool { return t.size == m.Size && t.mode == m.Mode })
+	if i < 0 {
+		return s.root.Place(m, -1)
+	}
+	fd := s.stage.scratch[i].fd
+	s.stage.scratch = slices.Delete(s.stage.scratch, i, i+1)
+	defer unix.Close(fd)
+	return s.root.Attach(fd, m.Target, true)
 }
 
 // setStage makes a tmpfs that nobody else sees and mounts it somewhere.
@@ -116,6 +151,8 @@ func (s *state) mountAll() error {
 			err = s.root.Attach(s.stage.proc, m.Target, true)
 		case jail.Devpts:
 			err = s.root.Attach(s.stage.pts, m.Target, true)
+		case jail.Tmpfs:
+			err = s.placeScratch(m)
 		case jail.Bind:
 			err = s.root.Place(m, int(binds[0].Fd()))
 			binds = binds[1:]
@@ -136,6 +173,9 @@ func (s *state) pivot() error {
 	}
 	for _, fd := range []int{s.stage.root, s.stage.proc, s.stage.pts} {
 		_ = unix.Close(fd)
+	}
+	for _, t := range s.stage.scratch {
+		_ = unix.Close(t.fd)
 	}
 	for _, f := range s.parts[jail.PartTree:] {
 		_ = f.Close()
