@@ -164,6 +164,21 @@ int BPF_PROG(check_file_truncate, struct file *file)
 	return refusal(judge(sc, w.slot, w.jail->flags, BIT_WRITE), EACCES);
 }
 
+/* inotify, fanotify, dnotify: who is told of every access to a file learns as much as a reader of its metadata may. */
+SEC("lsm/path_notify")
+int BPF_PROG(check_notify, const struct path *path, u64 mask, unsigned type)
+{
+	struct who w;
+	int result;
+	struct scratch *sc = begin(&w, KIND_OPEN, &result);
+
+	if (!sc)
+		return result;
+	identify(&sc->rec, BPF_CORE_READ(path, dentry, d_inode));
+	sc->rec.len1 = walk_at(sc, w.slot, BPF_CORE_READ(path, mnt), BPF_CORE_READ(path, dentry));
+	return refusal(judge(sc, w.slot, w.jail->flags, BIT_READ), EACCES);
+}
+
 SEC("lsm/path_chmod")
 int BPF_PROG(check_chmod, const struct path *path, umode_t mode)
 {

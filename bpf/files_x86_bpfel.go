@@ -35,6 +35,7 @@ const (
 	FilesProgCheckLink         = "check_link"
 	FilesProgCheckMkdir        = "check_mkdir"
 	FilesProgCheckMknod        = "check_mknod"
+	FilesProgCheckNotify       = "check_notify"
 	FilesProgCheckRename       = "check_rename"
 	FilesProgCheckRmdir        = "check_rmdir"
 	FilesProgCheckSymlink      = "check_symlink"
@@ -93,6 +94,7 @@ type FilesProgramSpecs struct {
 	CheckLink         *ebpf.ProgramSpec `ebpf:"check_link"`
 	CheckMkdir        *ebpf.ProgramSpec `ebpf:"check_mkdir"`
 	CheckMknod        *ebpf.ProgramSpec `ebpf:"check_mknod"`
+	CheckNotify       *ebpf.ProgramSpec `ebpf:"check_notify"`
 	CheckRename       *ebpf.ProgramSpec `ebpf:"check_rename"`
 	CheckRmdir        *ebpf.ProgramSpec `ebpf:"check_rmdir"`
 	CheckSymlink      *ebpf.ProgramSpec `ebpf:"check_symlink"`
@@ -194,6 +196,7 @@ type FilesPrograms struct {
 	CheckLink         *ebpf.Program `ebpf:"check_link"`
 	CheckMkdir        *ebpf.Program `ebpf:"check_mkdir"`
 	CheckMknod        *ebpf.Program `ebpf:"check_mknod"`
+	CheckNotify       *ebpf.Program `ebpf:"check_notify"`
 	CheckRename       *ebpf.Program `ebpf:"check_rename"`
 	CheckRmdir        *ebpf.Program `ebpf:"check_rmdir"`
 	CheckSymlink      *ebpf.Program `ebpf:"check_symlink"`
@@ -212,6 +215,7 @@ func (p *FilesPrograms) Close() error {
 		p.CheckLink,
 		p.CheckMkdir,
 		p.CheckMknod,
+		p.CheckNotify,
 		p.CheckRename,
 		p.CheckRmdir,
 		p.CheckSymlink,

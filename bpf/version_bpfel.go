@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "b1ee93a5392c55f9"
+const version = "8415e24df0ce9517"

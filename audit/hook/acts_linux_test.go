@@ -149,6 +149,15 @@ var fileActs = map[string]func(a []string) error{
 		return closing(unix.Open(a[0], unix.O_TMPFILE|unix.O_RDWR, 0o4755))
 	},
 	"chown": func(a []string) error { return unix.Chown(a[0], 1, 1) },
+	"watch": func(a []string) error {
+		in, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+		if err != nil {
+			return errors.New("inotify itself: " + err.Error())
+		}
+		defer unix.Close(in)
+		_, err = unix.InotifyAddWatch(in, a[0], unix.IN_ACCESS|unix.IN_MODIFY)
+		return err
+	},
 	"xattr": func(a []string) error { return unix.Setxattr(a[0], "user.x", []byte("x"), 0) },
 	"tmpfile": func(a []string) error {
 		fd, err := unix.Open(filepath.Dir(a[0]), unix.O_TMPFILE|unix.O_RDWR, 0o644)

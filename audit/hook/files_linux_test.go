@@ -117,6 +117,8 @@ func TestFileMatrix(t *testing.T) {
 	add("EACCES", "tmpfile-suid", dir)
 	add("EACCES", "chown", p("ro/file"))
 	add("ok", "chown", p("big"))
+	add("EACCES", "watch", p(".env"))
+	add("ok", "watch", p("big"))
 	add("EACCES", "unlink", p(".env"))
 	add("EACCES", "unlink", p("ro/file"))
 	add("EACCES", "rmdir", p("secrets"))
@@ -137,6 +139,12 @@ func TestFileMatrix(t *testing.T) {
 			t.Errorf("%s was made", f)
 		}
 	}
+	recorded(t, x, p)
+}
+
+// recorded waits for the records of some acts of the matrix.
+func recorded(t *testing.T, x *fixture, p func(string) string) {
+	t.Helper()
 	x.wait("denied open", func(e event.Event) bool {
 		return e.Kind == event.Open && e.Verdict == event.Deny && e.Path == p(".env") && e.Errno == int(unix.EACCES) && e.Flags&0o3 == 0
 	})
