@@ -101,6 +101,10 @@ func (v *session) changed(j *jail.Jail, m jail.Message) {
 // initEnded marks every process as ended when init went away under them: by
 // the kernel's hand, or ours.
 func (v *session) initEnded(j *jail.Jail) {
+	if v.now() != ended { // nobody told it to
+		<-j.Ended
+		v.s.log.Error("init ended under its jail", "session", v.id, "said", firstLine(j.Said()))
+	}
 	v.settle(j)
 	v.limitsHit()
 	v.mu.Lock()

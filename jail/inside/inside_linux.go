@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -146,8 +148,25 @@ func (s *state) receive() error {
 	return nil
 }
 
-// warmUp decodes a Spec once, because the first time builds the decoder.
+// threads is how many threads init has ready beyond those it has at its start: more
+// than ever wait in the kernel at the same time.
+const threads = 6
+
+// warmUp decodes a Spec once, because the first time builds the decoder, and has
+// the runtime make its threads now: when the jail has used up its process limit
+// it could make none, which is the end of a Go program.
 func (s *state) warmUp() error {
+	var all, held sync.WaitGroup
+	held.Add(threads)
+	for range threads {
+		all.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread() // idle threads stay
+			held.Done()
+			held.Wait()
+		})
+	}
+	all.Wait()
 	sample := jail.Spec{
 		Mounts: []jail.Mount{{Kind: jail.Tmpfs, Target: "/tmp", Mode: 0o1777}}, Allow: []jail.Allow{{Path: "/"}},
 		Process: jail.Process{Argv: []string{"true"}, Env: []string{"A=B"}, Cwd: "/"}, Canaries: jail.Canaries{Known: true},
