@@ -279,10 +279,13 @@ func (c *conversation) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer func() {
-		cancel()
 		c.mu.Lock()
 		made := c.made
 		c.mu.Unlock()
+		if len(made) > 0 && ctx.Err() == nil {
+			time.Sleep(lull / 10) // the caller is ending, too
+		}
+		cancel()
 		for _, v := range made {
 			v.close()
 		}

@@ -34,7 +34,8 @@ type spare struct {
 type pool struct {
 	mu     sync.Mutex
 	next   *spare
-	expire *time.Timer
+	soon   *time.Timer // until refill; nil before the first
+	expire *time.Timer // of next
 	closed bool
 	wg     sync.WaitGroup // of making
 	tmp    atomic.Uint64  // what the latest policy gave a private tmpfs, in bytes
@@ -56,12 +57,26 @@ func (s *Server) takeSpare() (*spare, error) {
 	return s.beginSpare()
 }
 
-// refill has a jail made ahead, unless one is.
-func (s *Server) refill() {
+// lull is how long work that nobody waits for is put off, so that it does not
+// take a processor from an agent that is starting or a caller that is ending.
+const lull = 20 * time.Millisecond
+
+// refillSoon has a jail made ahead after a lull, unless one is then.
+func (s *Server) refillSoon() {
 	p := &s.pool
 	if s.opt.Spare <= 0 {
 		return
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.soon == nil {
+		p.soon = time.AfterFunc(lull, s.refill)
+	}
+	p.soon.Reset(lull)
+}
+
+func (s *Server) refill() {
+	p := &s.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next != nil || p.closed {
@@ -219,6 +234,9 @@ func (s *Server) closePool() {
 	p := &s.pool
 	p.mu.Lock()
 	p.closed = true
+	if p.soon != nil {
+		p.soon.Stop()
+	}
 	sp := p.next
 	p.next = nil
 	if sp != nil {

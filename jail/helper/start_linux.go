@@ -117,7 +117,7 @@ func (c *conversation) start(ctx context.Context, m rpc.StartJail, fds []*os.Fil
 		return nil, nil, &rpc.Error{Code: rpc.Failed, Text: "the session was ended while it started"}
 	}
 	c.s.pool.tmp.Store(uint64(v.res.Resources.Tmp))
-	c.s.refill()
+	c.s.refillSoon()
 	return rpc.Started{Session: v.id, Proc: 1, Report: b.report, Receipt: receipt}, out, nil
 }
 

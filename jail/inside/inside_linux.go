@@ -219,6 +219,9 @@ func (s *state) sweep() error {
 	if err := unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("mark descriptors: %w", err)
 	}
+	if err := setName("agentos-init"); err != nil { // it was run by descriptor, and is called by that number
+		return fmt.Errorf("name process: %w", err)
+	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("become undumpable: %w", err)
 	}

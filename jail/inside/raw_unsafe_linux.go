@@ -25,3 +25,12 @@ func capset(set uint64, allThreads bool) syscall.Errno {
 	runtime.KeepAlive(data)
 	return e
 }
+
+// setName names the calling thread (prctl(2)), which main is on: the process.
+func setName(name string) error {
+	b, err := unix.BytePtrFromString(name)
+	if err != nil {
+		return err
+	}
+	return unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(b)), 0, 0, 0)
+}
