@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -32,11 +33,21 @@ func goBuild(t *testing.T, bin string) {
 	}
 }
 
-// initProgram is agentos-init as a sealed memfd.
-func initProgram(t *testing.T) *os.File {
+// initProgram is agentos-init as a sealed memfd, and its build id.
+func initProgram(t *testing.T) (*os.File, string) {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "agentos-init") // not that of make: it is of another build than this test
-	goBuild(t, bin)
+	dir, build := os.Getenv("AGENTOS_BIN"), packet.Build()
+	bin := filepath.Join(dir, "agentos-init")
+	if dir == "" {
+		bin = filepath.Join(t.TempDir(), "agentos-init")
+		goBuild(t, bin)
+	} else {
+		out, err := exec.Command(filepath.Join(dir, "agentos-helper"), "--version").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		build = strings.TrimSpace(string(out))
+	}
 	data, err := os.ReadFile(bin)
 	if err != nil {
 		t.Fatal(err)
@@ -45,12 +56,12 @@ func initProgram(t *testing.T) *os.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return f, build
 }
 
 func makeJail(t *testing.T, workspace string) *hand {
 	t.Helper()
-	initFD := initProgram(t)
+	initFD, build := initProgram(t)
 	ranges := jail.NewRanges("test")
 	t.Cleanup(ranges.Close)
 	base, err := ranges.Take()
@@ -65,7 +76,7 @@ func makeJail(t *testing.T, workspace string) *hand {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := jail.Input{Session: "test", Name: "test", Build: packet.Build(), UID: 1000, GID: 1000, Home: "/home/agent", HomeBind: true}
+	in := jail.Input{Session: "test", Name: "test", Build: build, UID: 1000, GID: 1000, Home: "/home/agent", HomeBind: true}
 	files := map[string]*os.File{}
 	add := func(path string, a jail.Attach) {
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
