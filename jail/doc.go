@@ -33,7 +33,7 @@
 // quotas (inotify, keys, pending signals) are its own too. Mounts are idmapped:
 // what is the caller's on disk is the agent's inside, and the other way round
 // for what the agent creates. A caller without an ordinary uid (root, or above
-// the range) becomes uid 1000 inside.
+// the range) becomes one inside that is nobody's on the host.
 //
 // Limits: in this version init ends when its helper does; sessions that outlive
 // the helper come with the daemon.

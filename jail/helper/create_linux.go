@@ -235,14 +235,19 @@ func kernelName(fd int) (string, error) {
 	return string(buf[:n]), nil
 }
 
+// nobodys is the id of root's agent inside: one that systems give to no user, so
+// that no file of the host that a view shows is the agent's by chance
+// (systemd.io/UIDS-GIDS).
+const nobodys = 65533
+
 // agentIDs are the ids of the agent inside: the caller's where they are those of
-// an ordinary user, else 1000.
+// an ordinary user, else one that is nobody's.
 func agentIDs(p peer) (uid, gid int) {
 	ordinary := func(id int) int {
 		if id > 0 && id < 65534 {
 			return id
 		}
-		return 1000
+		return nobodys
 	}
 	return ordinary(p.uid), ordinary(p.gid)
 }

@@ -22,7 +22,7 @@ import (
 func TestPosture(t *testing.T) {
 	host, err := posture.Host()
 	must(t, err)
-	for name, c := range map[string]struct{ caller, inside int }{"user": {60217, 60217}, "root": {0, 1000}} {
+	for name, c := range map[string]struct{ caller, inside int }{"user": {60217, 60217}, "root": {0, 65533}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, c.caller)
 			w.startHelper()

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -126,9 +127,13 @@ func (m *machine) run(ctx context.Context, r *rand.Rand, how string) {
 	case "cli":
 		_ = cmd.Process.Kill()
 	case "init":
-		for _, pid := range inits() {
+		killed := inits() // also one that was made ahead, for the next
+		for _, pid := range killed {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
+		m.await(5*time.Second, "the killed to be gone", func() bool {
+			return !slices.ContainsFunc(killed, func(pid int) bool { return unix.Kill(pid, 0) == nil })
+		})
 		_ = cmd.Process.Signal(unix.SIGTERM)
 		_ = cmd.Process.Signal(unix.SIGTERM)
 	case "helper":
