@@ -82,11 +82,11 @@ func (s *Server) observed(number uint32, e event.Event) {
 	s.mu.Lock()
 	v := s.byNumber[number]
 	s.mu.Unlock()
-	if v != nil && v.record != nil {
+	if v != nil && v.record.Load() != nil {
 		if e.Pid != 0 && e.Pid == v.initPid.Load() {
 			e.JailPid = 1
 		}
-		v.record.put(e)
+		v.record.Load().put(e)
 	}
 }
 
@@ -95,10 +95,10 @@ func (s *Server) highWater(number uint32, full bool) {
 	s.mu.Lock()
 	v := s.byNumber[number]
 	s.mu.Unlock()
-	if v == nil || v.record == nil || v.res.Audit.OnOverload == "drop-and-count" {
+	if v == nil || v.record.Load() == nil || v.res.Audit.OnOverload == "drop-and-count" {
 		return
 	}
-	v.record.hold(ringFull, full)
+	v.record.Load().hold(ringFull, full)
 }
 
 func (k *kernel) tier() string {

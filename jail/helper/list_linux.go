@@ -20,7 +20,7 @@ func (c *conversation) list(m rpc.ListSessions) (any, []*os.File, error) {
 	c.s.mu.Lock()
 	live := map[string]bool{}
 	for _, v := range c.s.sessions {
-		if c.peer.mayUse(v.owner.uid) && v.record != nil {
+		if c.peer.mayUse(v.owner.uid) && v.record.Load() != nil {
 			live[v.id] = true
 			out.Sessions = append(out.Sessions, v.row())
 		}
@@ -68,10 +68,10 @@ func fit(rows []rpc.Session) []rpc.Session {
 }
 
 func (v *session) row() rpc.Session {
-	a := v.record.about
+	a := v.record.Load().about
 	r := rpc.Session{
 		ID: a.ID, Name: a.Name, Agent: a.Agent, Policy: a.Policy, Workspace: a.Workspace, UID: a.UID,
-		State: v.state(), Started: a.Started, Denied: v.record.denied.Load(), Records: v.record.records.Load(),
+		State: v.state(), Started: a.Started, Denied: v.record.Load().denied.Load(), Records: v.record.Load().records.Load(),
 	}
 	if v.group != nil {
 		st := v.group.Stats()
@@ -86,7 +86,7 @@ func (v *session) state() string {
 	switch p := v.now(); {
 	case v.over():
 		return "ending"
-	case v.record.holds.Load() != 0:
+	case v.record.Load().holds.Load() != 0:
 		return "held"
 	case p == running:
 		return "running"
@@ -130,7 +130,7 @@ func (c *conversation) logs(m rpc.LogRef) (any, []*os.File, error) {
 		if live.now() == ended {
 			<-live.done // its last records are being written
 			live = nil
-		} else if err := live.record.w.Sync(); err != nil {
+		} else if err := live.record.Load().w.Sync(); err != nil {
 			c.s.log.Warn("sync log", "session", a.ID, "error", err)
 		}
 	}
@@ -167,7 +167,7 @@ func (c *conversation) lookup(ref string) (about, *session, error) {
 	c.s.mu.Lock()
 	var best *session
 	for _, v := range c.s.sessions {
-		if !c.peer.mayUse(v.owner.uid) || v.record == nil {
+		if !c.peer.mayUse(v.owner.uid) || v.record.Load() == nil {
 			continue
 		}
 		if (v.id == ref || v.name == ref || ref == "") && (best == nil || v.made.After(best.made)) {
@@ -176,7 +176,7 @@ func (c *conversation) lookup(ref string) (about, *session, error) {
 	}
 	c.s.mu.Unlock()
 	if best != nil {
-		return best.record.about, best, nil
+		return best.record.Load().about, best, nil
 	}
 	past, err := c.s.past(c.peer)
 	if err != nil {

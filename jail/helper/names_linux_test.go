@@ -13,7 +13,8 @@ func TestNameOfAnEndingSession(t *testing.T) {
 	s := bare(t)
 	c := &conversation{s: s, peer: peer{uid: 1000}}
 	draft := func(id string) (*session, error) {
-		v := &session{s: s, id: id, owner: c.peer, doc: rpc.Document{Name: "same"}, made: time.Now(), procs: map[int]*proc{}, record: &recorder{}}
+		v := &session{s: s, id: id, owner: c.peer, doc: rpc.Document{Name: "same"}, made: time.Now(), procs: map[int]*proc{}}
+		v.record.Store(&recorder{})
 		return v, s.enter(v)
 	}
 	state := func(v *session, want string) {

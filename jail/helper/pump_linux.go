@@ -92,8 +92,8 @@ func (v *session) changed(j *jail.Jail, m jail.Message) {
 		p.exited, p.code, p.signal = true, m.Code, m.Signal
 	}
 	v.mu.Unlock()
-	if m.What != "stopped" && m.Proc == 1 && v.record != nil {
-		v.record.put(event.Event{Kind: event.End, Verdict: event.Allow, Code: m.Code, JailPid: int32(m.Pid)})
+	if m.What != "stopped" && m.Proc == 1 && v.record.Load() != nil {
+		v.record.Load().put(event.Event{Kind: event.End, Verdict: event.Allow, Code: m.Code, JailPid: int32(m.Pid)})
 	}
 	v.happened()
 }
@@ -120,7 +120,7 @@ func (v *session) initEnded(j *jail.Jail) {
 // limitsHit turns limits that were hit since the last look into records and
 // into sentences for the user.
 func (v *session) limitsHit() {
-	if v.group == nil || v.record == nil {
+	if v.group == nil || v.record.Load() == nil {
 		return
 	}
 	v.mu.Lock()
@@ -128,7 +128,7 @@ func (v *session) limitsHit() {
 	v.counts = counts
 	v.mu.Unlock()
 	for _, h := range hits {
-		v.record.put(event.Event{Kind: event.Limit, Verdict: event.Deny, Name: h.Limit, Count: h.Count, Detail: h.Text})
+		v.record.Load().put(event.Event{Kind: event.Limit, Verdict: event.Deny, Name: h.Limit, Count: h.Count, Detail: h.Text})
 		v.mu.Lock()
 		v.notices = append(v.notices, h.Text)
 		v.mu.Unlock()
@@ -137,19 +137,19 @@ func (v *session) limitsHit() {
 
 func (v *session) readEvents(j *jail.Jail) {
 	for {
-		data, fds, err := j.Events.RecvHolding(&v.record.events)
+		data, fds, err := j.Events.RecvHolding(&v.record.Load().events)
 		if err != nil {
 			return
 		}
 		v.take(data, fds)
-		v.record.events.Unlock()
+		v.record.Load().events.Unlock()
 	}
 }
 
 func (v *session) take(data []byte, fds []*os.File) {
 	packet.CloseAll(fds)
 	if err := jail.EachEvent(data, v.fromInit); err != nil {
-		v.record.put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "init sent " + err.Error()})
+		v.record.Load().put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "init sent " + err.Error()})
 	}
 }
 
@@ -158,7 +158,7 @@ func (v *session) take(data []byte, fds []*os.File) {
 // in their rings to be read. So an end comes after what was done, in the log and
 // in the totals.
 func (v *session) settle(j *jail.Jail) {
-	v.record.events.Lock()
+	v.record.Load().events.Lock()
 	for {
 		data, fds, err := j.Events.TryRecv()
 		if err != nil { // empty, or its end, which readEvents sees too
@@ -166,7 +166,7 @@ func (v *session) settle(j *jail.Jail) {
 		}
 		v.take(data, fds)
 	}
-	v.record.events.Unlock()
+	v.record.Load().events.Unlock()
 	if k := v.s.kernel; k.h != nil {
 		if err := k.h.Drain(v.number, v.s.observed); err != nil && !errors.Is(err, hook.ErrNoJail) {
 			v.s.log.Error("read kernel events", "session", v.id, "error", err)
@@ -179,7 +179,7 @@ func (v *session) fromInit(e event.Event) {
 	if i, ok := jail.RuleIndex(e.Rule); ok {
 		e.Rule = ruleText(v.res, i)
 	}
-	v.record.put(e)
+	v.record.Load().put(e)
 }
 
 func firstLine(s string) string {
@@ -235,14 +235,14 @@ func (b *build) meterDisk() error {
 	}
 	reached := func(wrote uint64) {
 		text := fmt.Sprintf("disk_write = %s reached: the jail has written %d bytes to disk and was ended; %s sets the limit", limit, wrote, v.res.Where["resources.disk_write"])
-		v.record.put(event.Event{Kind: event.Limit, Verdict: event.Deny, Name: "disk_write", Count: wrote, Detail: text})
+		v.record.Load().put(event.Event{Kind: event.Limit, Verdict: event.Deny, Name: "disk_write", Count: wrote, Detail: text})
 		v.notice(text)
 		if err := b.group.Kill(); err != nil {
 			v.s.log.Error("end jail at disk_write", "session", v.id, "error", err)
 		}
 	}
 	lost := func() {
-		v.record.put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "bytes written by processes that ended were not counted: disk_write may be passed"})
+		v.record.Load().put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "bytes written by processes that ended were not counted: disk_write may be passed"})
 	}
 	stop, err := v.s.meter.Watch(b.group.FD(), b.base, jail.RangeSize, uint64(limit), reached, lost)
 	if err != nil {

@@ -444,11 +444,11 @@ func (c *conversation) await(ctx context.Context, m rpc.ProcRef) (any, []*os.Fil
 		return nil, nil, err
 	}
 	body, out, err := c.wait(ctx, m)
-	if h, ok := body.(rpc.Happened); ok && h.What == "exited" && m.Proc == 1 && v.record != nil {
+	if h, ok := body.(rpc.Happened); ok && h.What == "exited" && m.Proc == 1 && v.record.Load() != nil {
 		if v.now() == ended {
 			<-v.done // its last records are being read
 		}
-		h.Totals = v.record.totals()
+		h.Totals = v.record.Load().totals()
 		body = h
 	}
 	return body, out, err

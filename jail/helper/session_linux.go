@@ -60,8 +60,8 @@ type session struct {
 	initPid  atomic.Int32 // on the host, once there is one
 	jail     *jail.Jail
 	group    *cgroup.Group
-	record   *recorder
-	building sync.Mutex // held while start makes things; close waits for it
+	record   atomic.Pointer[recorder] // nil until there is a log
+	building sync.Mutex               // held while start makes things; close waits for it
 	closing  sync.Once
 	done     chan struct{} // closed when everything is undone
 }
@@ -238,7 +238,7 @@ func (v *session) ask(m jail.Message, fds ...int) (initAnswer, error) {
 	if j == nil {
 		return initAnswer{}, errors.New("the jail is gone")
 	}
-	if v.record != nil && v.record.holds.Load()&logHeld != 0 { // init as well
+	if v.record.Load() != nil && v.record.Load().holds.Load()&logHeld != 0 { // init as well
 		return initAnswer{}, &rpc.Error{Code: rpc.Busy, Text: fmt.Sprintf("session %s is held until its audit log can be written", v.name), Hint: "free disk space, or agentos kill " + v.name}
 	}
 	if err := j.Control.Send(m, fds...); err != nil {

@@ -198,7 +198,7 @@ func (b *build) openLog() error {
 		return log.err
 	}
 	log.explain = b.explain
-	b.v.record = log.recorder
+	b.v.record.Store(log.recorder)
 	b.v.push(log.Close)
 	return nil
 }
@@ -221,7 +221,7 @@ func (b *build) adopt() error {
 	}
 	g, j := sp.group, sp.jail
 	b.group = g
-	v.record.group.Store(g)
+	v.record.Load().group.Store(g)
 	v.mu.Lock()
 	v.jail, v.group = j, g
 	v.initPid.Store(int32(j.Pid))
@@ -534,8 +534,8 @@ func (b *build) receipt() (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.record.put(event.Event{Kind: event.Receipt, Verdict: event.Allow, Path: v.res.Vars.Workspace, Detail: string(out)})
-	v.record.put(event.Event{Kind: event.Start, Verdict: event.Allow, Argv: v.doc.Argv, Path: v.doc.Argv[0], Detail: v.doc.Cwd})
+	v.record.Load().put(event.Event{Kind: event.Receipt, Verdict: event.Allow, Path: v.res.Vars.Workspace, Detail: string(out)})
+	v.record.Load().put(event.Event{Kind: event.Start, Verdict: event.Allow, Argv: v.doc.Argv, Path: v.doc.Argv[0], Detail: v.doc.Cwd})
 	return out, nil
 }
 
@@ -567,7 +567,7 @@ func (c *conversation) spawn(m rpc.SpawnProc, fds []*os.File) (any, []*os.File, 
 	if err := checkCommand(m.Argv, m.Env); err != nil {
 		return nil, nil, err
 	}
-	v.record.put(event.Event{Kind: event.Spawn, Verdict: event.Allow, Argv: m.Argv, Path: m.Argv[0], Detail: fmt.Sprintf("uid %d pid %d", c.peer.uid, c.peer.pid)})
+	v.record.Load().put(event.Event{Kind: event.Spawn, Verdict: event.Allow, Argv: m.Argv, Path: m.Argv[0], Detail: fmt.Sprintf("uid %d pid %d", c.peer.uid, c.peer.pid)})
 	n, out, err := v.startProc(jail.Message{Op: jail.OpRun, Argv: m.Argv, Env: m.Env, Cwd: m.Cwd}, m.Terminal, fds)
 	if err != nil {
 		return nil, nil, err
