@@ -108,8 +108,8 @@ type prepared struct {
 	view map[string]policy.Mount
 	tops []string // trees that are the caller's
 
-	compile sync.Once // of the rest
-	err     error
+	compile sync.Mutex // over making the rest
+	ready   bool       // it is made
 	explain *policy.Explainer
 	rules   *glob.Automaton
 	filter  seccomp.Program
@@ -149,10 +149,17 @@ func (c *preparations) get(r *policy.Resolved) *prepared {
 	return p
 }
 
-// compiled does the slow part, once.
+// compiled does the slow part, until it has succeeded once: what fails for want
+// of a descriptor or of memory must not fail for as long as the policy is kept.
 func (p *prepared) compiled(s *Server) error {
-	p.compile.Do(func() { p.err = p.make(s) })
-	return p.err
+	p.compile.Lock()
+	defer p.compile.Unlock()
+	if p.ready {
+		return nil
+	}
+	err := p.make(s)
+	p.ready = err == nil
+	return err
 }
 
 // attributes are the calls on extended attributes that only the broker can judge

@@ -101,7 +101,8 @@ func (v *session) changed(j *jail.Jail, m jail.Message) {
 // initEnded marks every process as ended when init went away under them: by
 // the kernel's hand, or ours.
 func (v *session) initEnded(j *jail.Jail) {
-	if v.now() != ended { // nobody told it to
+	if v.now() != ended { // nobody told it to, or it says what no init says: it is not to go on
+		j.Kill()
 		<-j.Ended
 		v.s.log.Error("init ended under its jail", "session", v.id, "said", firstLine(j.Said()))
 	}
@@ -242,7 +243,7 @@ func (b *build) meterDisk() error {
 		}
 	}
 	lost := func() {
-		v.record.Load().put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "bytes written by processes that ended were not counted: disk_write may be passed"})
+		v.record.Load().put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "bytes written by some threads were not counted: disk_write may be passed"})
 	}
 	stop, err := v.s.meter.Watch(b.group.FD(), b.base, jail.RangeSize, uint64(limit), reached, lost)
 	if err != nil {

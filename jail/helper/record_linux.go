@@ -242,7 +242,9 @@ func (r *recorder) hold(reason uint32, on bool) {
 	r.holds.Store(now)
 	switch {
 	case before == 0 && now != 0:
-		_ = g.Hold() // it is gone: nothing to hold
+		if err := g.Hold(); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) { // gone: nothing to hold
+			r.tell(fmt.Sprintf("the agent could not be held (%v): what it does waits once the record has no room in memory", err))
+		}
 	case before != 0 && now == 0:
 		_ = g.Thaw()
 	}

@@ -37,7 +37,7 @@ type pool struct {
 	soon   *time.Timer // until refill; nil before the first
 	expire *time.Timer // of next
 	closed bool
-	wg     sync.WaitGroup // of making
+	wg     sync.WaitGroup // of making, and of giving up
 	tmp    atomic.Uint64  // what the latest policy gave a private tmpfs, in bytes
 }
 
@@ -52,7 +52,7 @@ func (s *Server) takeSpare() (*spare, error) {
 		if sp.usable() {
 			return sp, nil
 		}
-		go sp.abandon(s)
+		p.wg.Go(func() { sp.abandon(s) })
 	}
 	return s.beginSpare()
 }
@@ -92,11 +92,9 @@ func (s *Server) refill() {
 		mine := p.next == sp
 		if mine {
 			p.next = nil
+			p.wg.Go(func() { sp.abandon(s) }) // the helper's end waits for it
 		}
 		p.mu.Unlock()
-		if mine {
-			sp.abandon(s)
-		}
 	})
 }
 

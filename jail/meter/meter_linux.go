@@ -237,8 +237,8 @@ func (m *Meter) each(do func(*watch)) {
 
 // Watch counts what the tasks of a jail write: the threads in the v2 group whose
 // directory is open as group, with real uids from first on, n of them. It calls
-// reached once, with the bytes, when they are at least limit, and lost once if ends of
-// threads were not heard. Stop it before group is closed; stop waits for
+// reached once, with the bytes, when they are at least limit, and lost once if threads
+// could not be read or their ends were not heard. Stop it before group is closed; stop waits for
 // the calls.
 func (m *Meter) Watch(group int, first, n uint32, limit uint64, reached func(wrote uint64), lost func()) (stop func(), err error) {
 	w := &watch{first: first, n: n}
@@ -271,7 +271,10 @@ func (w *watch) poll(ctx context.Context, group int, limit uint64, reached func(
 	told := false
 	for {
 		wrote := w.ended.Load() // before the live ones: a thread that ends in between is counted the next time, not twice
-		wrote += live(group)
+		now, err := live(group)
+		if wrote += now; err != nil {
+			w.lost.Store(true)
+		}
 		if w.lost.Load() && !told {
 			told = true
 			lost()
@@ -296,25 +299,32 @@ func pause(rest uint64) time.Duration {
 	return max(Fastest, min(Slowest, time.Duration(rest*uint64(time.Second)/Rate)))
 }
 
-// live adds up what the threads of a group have written so far.
-func live(group int) (wrote uint64) {
+// live adds up what the threads of a group have written so far. A group that is
+// gone has none.
+func live(group int) (wrote uint64, err error) {
 	fd, err := unix.Openat(group, "cgroup.threads", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
+		return 0, nil
+	}
 	if err != nil {
-		return 0
+		return 0, fmt.Errorf("list threads: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "cgroup.threads")
 	defer f.Close()
 	var list bytes.Buffer
-	if _, err := list.ReadFrom(f); err != nil {
-		return 0
+	if _, err := list.ReadFrom(f); err != nil && !errors.Is(err, unix.ENODEV) {
+		return 0, fmt.Errorf("list threads: %w", err)
 	}
+	var failed error
 	for tid := range strings.FieldsSeq(list.String()) {
 		data, err := os.ReadFile("/proc/" + tid + "/task/" + tid + "/io")
 		if err == nil { // else it has just ended, and is heard of
 			wrote += writeBytes(data)
+		} else if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ESRCH) {
+			failed = fmt.Errorf("read what %s has written: %w", tid, err)
 		}
 	}
-	return wrote
+	return wrote, failed
 }
 
 // writeBytes reads the line of proc_pid_io(5).
