@@ -276,7 +276,9 @@ func TestRenameRace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	j := x.jail(Jail{Rules: raceRules(t, dir), Enforce: true, Strict: true})
+	// Not strict: 16,000 denials a second fill the ring, and a strict jail whose record of an
+	// exec is lost ends that exec (TestStrictNeedsRecord), here the next round's.
+	j := x.jail(Jail{Rules: raceRules(t, dir), Enforce: true})
 	stop := make(chan struct{})
 	done := make(chan int)
 	go func() {
