@@ -58,6 +58,7 @@ type Spec struct {
 	Process   Process  // the agent
 	Audit     string   // "all", "changes" or "denied"
 	Broker    bool     // files are decided by the broker (tiers C and D)
+	Opens     bool     // opens that change nothing are asked about by a fanotify group
 	Private   []string // trees that exist only in this jail
 	Unix      []string // host sockets that may be connected to
 	Canaries  Canaries // what the jail check tries

@@ -3,6 +3,8 @@ package jail
 // Messages between helper and init, one const block. The drawing is in doc.go.
 const (
 	OpBuild   = "build"   // helper: this is your Spec, its parts come along; again for more parts
+	OpMounted = "mounted" // init: the view is whole; only with Spec.Opens
+	OpMarked  = "marked"  // helper: its mounts are marked
 	OpReady   = "ready"   // init: jail is built and checked
 	OpFailed  = "failed"  // init: a step or a request failed
 	OpRun     = "run"     // helper: start a process

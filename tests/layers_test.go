@@ -36,6 +36,7 @@ var floors = []struct {
 	{1, rootSide, "audit/hook", "loads the programs and reads the rings; knows events, not logs"},
 	{1, both, "audit/segment", "the log's format: written by root, read and verified by anyone"},
 	{1, rootSide, "cgroup", "limits by descriptor; knows no jail"},
+	{1, rootSide, "jail/opens", "fanotify permission events: marks by the helper, answers by the jail's init; knows rules, no jail"},
 	{1, rootSide, "jail/broker", "answers notified syscalls from the automaton, inside the jail's init"},
 	{1, both, "jail/rpc", "the gate: the verbs, where root side and user side meet"},
 	{1, rootSide, "jail/meter", "counts bytes written, by ids and a group's descriptor; knows no jail"},

@@ -136,7 +136,7 @@ func (c *checked) get(key string) string {
 // checkKey is everything that a jail check depends on and that can differ between
 // the jails of one helper.
 func (b *build) checkKey() string {
-	return fmt.Sprintf("%s %s %d %d %t", b.hash, b.sum, b.uid, b.gid, b.broker)
+	return fmt.Sprintf("%s %s %d %d %t %t", b.hash, b.sum, b.uid, b.gid, b.broker, b.reads)
 }
 
 // checkedIn is the session that passed the whole check, "" if none has.

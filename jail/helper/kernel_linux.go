@@ -13,6 +13,7 @@ import (
 
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/audit/hook"
+	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/policy"
 	"github.com/agentos/agentos/policy/glob"
 )
@@ -23,13 +24,17 @@ type kernel struct {
 	h        *hook.Hook // nil on tier D
 	opt      hook.Options
 	why      error // why there is none
+	opens    error // why fanotify's permission events cannot decide opens here; nil: they can
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 }
 
 func (s *Server) loadKernel() error {
-	k := &kernel{}
+	k := &kernel{opens: opens.Try(s.opt.State)}
 	s.kernel = k
+	if k.opens != nil {
+		s.log.Warn("opens for reading go through the broker: fanotify cannot decide them", "error", k.opens)
+	}
 	k.opt = hook.Options{PinDir: s.opt.Pins, Group: s.parent(), Logger: s.log, HighWater: s.highWater, Executable: "/proc/self/exe"}
 	h, features, err := hook.Load(k.opt)
 	k.features = features
@@ -83,6 +88,9 @@ func (s *Server) observed(number uint32, e event.Event) {
 	v := s.byNumber[number]
 	s.mu.Unlock()
 	if v != nil && v.record.Load() != nil {
+		if e.Kind == event.Open && v.policy.broker && e.Flags&unix.O_ACCMODE != unix.O_RDONLY {
+			return // the broker's own record says more
+		}
 		if e.Pid != 0 && e.Pid == v.initPid.Load() {
 			e.JailPid = 1
 		}
@@ -133,7 +141,8 @@ func (k *kernel) reserve(number uint32, cgroupID uint64) error {
 
 // assign gives a reserved jail its rules. From then on only init, by its host
 // pid, is trusted: it builds the view, which the rules are about.
-func (k *kernel) assign(number uint32, init int, rules []byte, res *policy.Resolved, brokered bool) error {
+// Opens of files are recorded here when nobody else hears of them.
+func (k *kernel) assign(number uint32, init int, rules []byte, res *policy.Resolved, unheard bool) error {
 	if k.h == nil {
 		return nil
 	}
@@ -146,7 +155,7 @@ func (k *kernel) assign(number uint32, init int, rules []byte, res *policy.Resol
 	}
 	return k.h.Assign(number, init, hook.Jail{
 		Rules: rules, Audit: audit, Enforce: true, Strict: true,
-		Opens:    audit == hook.AuditAll && !brokered && !k.enforces(),
+		Opens:    audit == hook.AuditAll && unheard && !k.enforces(),
 		RuleText: func(i uint16) string { return ruleText(res, i) },
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/broker"
+	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/jail/seccomp"
@@ -117,6 +118,9 @@ type prepared struct {
 	broker  bool     // files are decided by the broker in init
 	blob    *os.File // sealed memfd: rules
 	program *os.File // sealed memfd: filter
+	// reads: opens that change nothing are decided by permission events instead.
+	reads bool
+	marks sync.Map // what is asked about on a mount (uint64), by target
 
 	plans latest[string, plan]
 }
@@ -183,6 +187,8 @@ func (p *prepared) make(s *Server) (err error) {
 	switch {
 	case p.broker:
 		spec.Notify = broker.Notified
+		p.reads = s.kernel.opens == nil && opens.Covered(p.rules, jail.ProcMasks)
+		spec.Changes = p.reads
 	case s.kernel.enforces() && p.res.NeedsEngine():
 		spec.Missing = attributes
 	}
@@ -195,6 +201,17 @@ func (p *prepared) make(s *Server) (err error) {
 	}
 	p.blob, err = jail.Memfd("agentos-rules", p.rules.Bytes(), false)
 	return err
+}
+
+// marked says what is asked about on the mount at target: on that of the root whatever is
+// asked about on any.
+func (p *prepared) marked(target string) uint64 {
+	if mask, ok := p.marks.Load(target); ok {
+		return mask.(uint64)
+	}
+	mask := opens.Marks(p.rules, target)
+	p.marks.Store(target, mask)
+	return mask
 }
 
 // plan is a mount plan with the targets of its mounts.

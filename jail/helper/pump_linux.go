@@ -13,6 +13,7 @@ import (
 	"github.com/agentos/agentos/audit/hook"
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/meter"
+	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/policy"
@@ -63,6 +64,9 @@ func (v *session) readControl(j *jail.Jail, ready chan<- initAnswer) {
 		case m.Op == jail.OpChanged:
 			packet.CloseAll(fds)
 			v.changed(j, m)
+		case m.Op == jail.OpMounted:
+			packet.CloseAll(fds)
+			v.mark(j, ready)
 		default: // ready or failed, once
 			packet.CloseAll(fds)
 			select {
@@ -72,6 +76,26 @@ func (v *session) readControl(j *jail.Jail, ready chan<- initAnswer) {
 		}
 	}
 	v.initEnded(j)
+}
+
+// mark marks the mounts of a jail that is being built on which something is refused. Init
+// waits for the answer before it checks the jail.
+func (v *session) mark(j *jail.Jail, ready chan<- initAnswer) {
+	if v.opens == nil || v.now() != starting {
+		return // no init of ours asks for it
+	}
+	err := opens.Mark(v.opens, j.Pid, v.policy.marked)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
+		return // init has ended, and has said why; else the start times out
+	}
+	if err != nil {
+		select {
+		case ready <- initAnswer{Message: jail.Message{Op: jail.OpFailed, Step: "marks", Text: err.Error()}}:
+		default:
+		}
+		return
+	}
+	_ = j.Control.Send(jail.Message{Op: jail.OpMarked}) // a dead init ends the start
 }
 
 // changed notes what happened to a process and wakes the waiting.

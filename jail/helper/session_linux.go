@@ -60,6 +60,7 @@ type session struct {
 	initPid  atomic.Int32 // on the host, once there is one
 	jail     *jail.Jail
 	group    *cgroup.Group
+	opens    *os.File                 // fanotify group, nil where nothing is asked about
 	record   atomic.Pointer[recorder] // nil until there is a log
 	building sync.Mutex               // held while start makes things; close waits for it
 	closing  sync.Once

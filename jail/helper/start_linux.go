@@ -20,6 +20,7 @@ import (
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/policy"
@@ -226,6 +227,15 @@ func (b *build) adopt() error {
 	v.jail, v.group = j, g
 	v.initPid.Store(int32(j.Pid))
 	v.mu.Unlock()
+	if b.reads && b.marked("/")&unix.FAN_OPEN_PERM != 0 {
+		// Held until the jail is gone: with its last holder the marks end.
+		group, err := opens.NewGroup()
+		if err != nil {
+			return err
+		}
+		v.opens = group
+		v.push(group.Close)
+	}
 	pumps := v.attach(j, b.ready)
 	v.push(func() error {
 		killed := g.Kill() // everything at once, also what init could not reach
@@ -251,7 +261,7 @@ func (b *build) limit() error {
 
 func (b *build) assignRules() error {
 	v := b.v
-	return v.s.kernel.assign(v.number, v.jail.Pid, b.rules.Bytes(), v.res, b.broker)
+	return v.s.kernel.assign(v.number, v.jail.Pid, b.rules.Bytes(), v.res, b.reads || !b.broker)
 }
 
 // limits are the policy's resources as a group takes them.
@@ -470,6 +480,7 @@ func (b *build) tellInit() error {
 	b.spec.Process = jail.Process{Argv: v.doc.Argv, Env: v.doc.Env, Cwd: v.doc.Cwd}
 	b.spec.Audit = v.res.Audit.Files
 	b.spec.Broker = b.broker
+	b.spec.Opens, b.parts.Opens = v.opens != nil, v.opens
 	b.spec.Unix = v.res.Net.Unix
 	b.spec.Canaries = canaries(v.res, b.rules, b.spec.Broker || v.s.kernel.enforces(), v.s.kernel.enforces())
 	if b.checkedIn() != "" {

@@ -33,7 +33,7 @@ func (s *state) check() error {
 			return fmt.Errorf("%s was possible: %s", c.Name, c.Text)
 		}
 	}
-	return nil
+	return s.proveOpens()
 }
 
 // checkInChild runs this program once more, as [CanaryName], from the launch

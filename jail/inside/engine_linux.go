@@ -6,8 +6,11 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/broker"
+	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/policy/glob"
 )
@@ -76,6 +79,9 @@ func (s *state) startBroker() error {
 		return err
 	}
 	s.broker = &engine{b}
+	if err := s.startJudge(rules.Automaton); err != nil {
+		return err
+	}
 	go func() { // lives as long as the process
 		if err := b.Serve(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "agentos-init: broker:", err)
@@ -87,3 +93,67 @@ func (s *state) startBroker() error {
 
 // ruleText names a rule for the helper, which knows the texts.
 func ruleText(i uint16) string { return jail.RuleRef(i) }
+
+// sayMounted tells the helper that the view is whole, so that it marks the mounts on which
+// something is refused.
+func (s *state) sayMounted() error {
+	if !s.spec.Opens {
+		return nil
+	}
+	return s.control.Send(jail.Message{Op: jail.OpMounted})
+}
+
+// startJudge answers the events of marked mounts from here on.
+func (s *state) startJudge(rules opens.Rules) error {
+	if !s.spec.Opens {
+		return nil
+	}
+	var err error
+	s.judge, err = opens.New(opens.Config{
+		Group: s.group, Rules: rules, UID: s.spec.UID, GID: s.spec.GID, Emit: s.events.emit, RuleText: ruleText,
+	})
+	if err != nil {
+		return err
+	}
+	go func() { // lives as long as the process
+		err := s.judge.Serve()
+		fmt.Fprintln(os.Stderr, "agentos-init: opens:", err)
+		os.Exit(125) // without it opens wait for ever; end the jail aloud
+	}()
+	return nil
+}
+
+// awaitMarks waits until the mounts are marked.
+func (s *state) awaitMarks() error {
+	if s.judge == nil {
+		return nil
+	}
+	var m jail.Message
+	fds, err := s.control.Receive(&m)
+	packet.CloseAll(fds)
+	if err != nil {
+		return err
+	}
+	if m.Op != jail.OpMarked {
+		return fmt.Errorf("want word that the mounts are marked, got %q", m.Op)
+	}
+	return nil
+}
+
+// proveOpens is the part of the jail check that shows that opens for reading are judged
+// in this jail. From then on init's own opens pass: they are the broker's.
+func (s *state) proveOpens() error {
+	if s.judge == nil {
+		return nil
+	}
+	err := s.judge.Prove(func() (err error) {
+		s.launch.do(func() { err = open("/") })
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.checks = append(s.checks, jail.Check{Name: "open / while it is refused", Good: true, Text: unix.EPERM.Error()})
+	s.judge.Trust()
+	return nil
+}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
 )
 
@@ -33,6 +34,8 @@ type state struct {
 	ruleset int       // Landlock ruleset, -1 for none
 	checks  []jail.Check
 	broker  *engine
+	group   *os.File     // of fanotify, if Spec.Opens
+	judge   *opens.Judge // nil: opens for reading are asked about as the others, or not at all
 }
 
 // step is one phase of init.
@@ -61,12 +64,14 @@ var steps = []step{
 	{"tree", (*state).takeTree},         // what jails of this view share, read-only
 	{"mounts", (*state).mountAll},       // what is this jail's own
 	{"pivot", (*state).pivot},           // the stage is gone
+	{"view", (*state).sayMounted},       // the helper marks the mounts, beside what follows
 	{"hostname", (*state).hostname},     //
 	{"limits", (*state).limits},         // rlimits, inherited by the agent
 	{"landlock", (*state).landlock},     // the ruleset; the launch thread takes it
 	{"capabilities", (*state).dropCaps}, // all threads but what serving needs
 	{"posture", (*state).takePosture},   // the launch thread becomes the agent
 	{"broker", (*state).startBroker},    // from here on opens of the launch thread are answered
+	{"marks", (*state).awaitMarks},      // and those for reading and running
 	{"jail check", (*state).check},      // forbidden acts must fail
 }
 
@@ -192,6 +197,9 @@ func (s *state) readSpec() error {
 		return fmt.Errorf("helper is build %q, init is %q: install both from one build", s.spec.Build, s.build)
 	}
 	want := jail.PartMounts + len(jail.Binds(s.spec.Mounts))
+	if s.spec.Opens {
+		want++
+	}
 	for len(s.parts) < want {
 		var m jail.Message
 		fds, err := s.control.Receive(&m)
@@ -205,6 +213,9 @@ func (s *state) readSpec() error {
 	}
 	if len(s.parts) != want {
 		return fmt.Errorf("%d parts instead of %d", len(s.parts), want)
+	}
+	if s.spec.Opens {
+		s.group, s.parts = s.parts[want-1], s.parts[:want-1]
 	}
 	if s.spec.Broker {
 		s.rules = make(chan loaded, 1)
