@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "8415e24df0ce9517"
+const version = "aeddcfedf689a15d"

@@ -20,6 +20,7 @@ const (
 	flagOpens
 	flagLarge
 	flagSetup
+	flagReads
 )
 
 const (
@@ -83,6 +84,7 @@ func (h *Hook) flags(spec Jail) uint32 {
 		{spec.Opens && h.tier == TierC, flagOpens},
 		{len(spec.Rules) > rulesSmall, flagLarge},
 		{spec.Setup, flagSetup},
+		{spec.Reads && h.tier == TierC, flagReads},
 	} {
 		if f.on {
 			flags |= f.bit

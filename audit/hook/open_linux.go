@@ -224,7 +224,7 @@ func (h *Hook) followOpens() error {
 	pin := filepath.Join(h.dir, "link_"+onDemand)
 	wanted := false
 	for _, j := range h.jails {
-		wanted = wanted || j.state.Flags&flagOpens != 0
+		wanted = wanted || j.state.Flags&(flagOpens|flagReads) != 0
 	}
 	l, err := link.LoadPinnedLink(pin, nil)
 	if attached := err == nil; attached == wanted {

@@ -88,14 +88,28 @@ func (s *Server) observed(number uint32, e event.Event) {
 	v := s.byNumber[number]
 	s.mu.Unlock()
 	if v != nil && v.record.Load() != nil {
-		if e.Kind == event.Open && v.policy.broker && e.Flags&unix.O_ACCMODE != unix.O_RDONLY {
-			return // the broker's own record says more
+		if e.Kind == event.Open && e.Errno == int(unix.ENOENT) && !v.looked(&e) {
+			return
 		}
 		if e.Pid != 0 && e.Pid == v.initPid.Load() {
 			e.JailPid = 1
 		}
 		v.record.Load().put(e)
 	}
+}
+
+// looked turns an open that found nothing into a refusal if a rule refuses that name: who
+// looks for keys is worth a record where there are none. Else it answers false.
+func (v *session) looked(e *event.Event) bool {
+	acc := v.policy.rules.Match(e.Path)
+	if acc.Allows(glob.Read) || acc.Rule[glob.Read] == glob.NoRule {
+		return false
+	}
+	e.Verdict = event.Deny
+	if rule := acc.Rule[glob.Read]; rule != glob.SomeRule { // else the recorder names it
+		e.Rule = ruleText(v.res, rule)
+	}
+	return true
 }
 
 // highWater holds a jail back while its ring is over half full.
@@ -141,22 +155,22 @@ func (k *kernel) reserve(number uint32, cgroupID uint64) error {
 
 // assign gives a reserved jail its rules. From then on only init, by its host
 // pid, is trusted: it builds the view, which the rules are about.
-// Opens of files are recorded here when nobody else hears of them.
-func (k *kernel) assign(number uint32, init int, rules []byte, res *policy.Resolved, unheard bool) error {
+func (k *kernel) assign(number uint32, init int, p *prepared) error {
 	if k.h == nil {
 		return nil
 	}
 	audit := hook.AuditDenied
-	switch res.Audit.Files {
+	switch p.res.Audit.Files {
 	case "all":
 		audit = hook.AuditAll
 	case "changes":
 		audit = hook.AuditChanges
 	}
 	return k.h.Assign(number, init, hook.Jail{
-		Rules: rules, Audit: audit, Enforce: true, Strict: true,
-		Opens:    audit == hook.AuditAll && unheard && !k.enforces(),
-		RuleText: func(i uint16) string { return ruleText(res, i) },
+		Rules: p.rules.Bytes(), Audit: audit, Enforce: true, Strict: true,
+		Opens:    audit == hook.AuditAll && (p.reads || !p.broker) && !k.enforces(),
+		Reads:    p.reads && (audit == hook.AuditAll || p.asks()),
+		RuleText: func(i uint16) string { return ruleText(p.res, i) },
 	})
 }
 

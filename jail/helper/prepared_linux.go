@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/broker"
 	"github.com/agentos/agentos/jail/opens"
@@ -213,6 +215,9 @@ func (p *prepared) marked(target string) uint64 {
 	p.marks.Store(target, mask)
 	return mask
 }
+
+// asks reports whether some open for reading is asked about.
+func (p *prepared) asks() bool { return p.marked("/")&unix.FAN_OPEN_PERM != 0 }
 
 // plan is a mount plan with the targets of its mounts.
 type plan struct {

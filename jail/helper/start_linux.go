@@ -227,7 +227,7 @@ func (b *build) adopt() error {
 	v.jail, v.group = j, g
 	v.initPid.Store(int32(j.Pid))
 	v.mu.Unlock()
-	if b.reads && b.marked("/")&unix.FAN_OPEN_PERM != 0 {
+	if b.reads && b.asks() {
 		// Held until the jail is gone: with its last holder the marks end.
 		group, err := opens.NewGroup()
 		if err != nil {
@@ -261,7 +261,7 @@ func (b *build) limit() error {
 
 func (b *build) assignRules() error {
 	v := b.v
-	return v.s.kernel.assign(v.number, v.jail.Pid, b.rules.Bytes(), v.res, b.reads || !b.broker)
+	return v.s.kernel.assign(v.number, v.jail.Pid, b.prepared)
 }
 
 // limits are the policy's resources as a group takes them.
