@@ -22,6 +22,8 @@
 //     writing. The kernel forgets it when the file is written (that is what a plain ignore mask
 //     does), so what is read without a question is what could be read when the question was
 //     answered; who opened it then and kept the descriptor has more. [Judge.Forget] drops all answers.
+//     Stores to a shared mapping are no write: a file that the host gives a denied name and then
+//     changes by mapping it only, can be read until its inode leaves memory.
 //   - The group has two holders, helper and init. While one lives, nothing passes unjudged: opens
 //     wait. Init's end is the end of the jail.
 //   - On file systems that change behind the kernel's back (network, FUSE) nothing is remembered.
