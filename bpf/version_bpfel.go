@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "aeddcfedf689a15d"
+const version = "a8bc26847461488d"

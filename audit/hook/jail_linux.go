@@ -95,7 +95,7 @@ func (h *Hook) flags(spec Jail) uint32 {
 
 // register fills the slot and, last, makes the group known.
 func (h *Hook) register(j *jail, rules []byte) error {
-	if err := j.open(); err != nil {
+	if err := j.open(h.waiter); err != nil {
 		return err
 	}
 	for _, r := range j.rings {

@@ -22,6 +22,7 @@ type Hook struct {
 	dir  string
 	maps map[string]*ebpf.Map
 
+	waiter  *waiter
 	watched []*ebpf.Program // see watch
 	missed  uint64          // already reported; of the one reader
 
@@ -75,6 +76,9 @@ func Open(o Options) (*Hook, error) {
 		opts: o, dir: o.versionDir(), maps: map[string]*ebpf.Map{}, jails: map[uint32]*jail{},
 		working: map[uint32]bool{}, wake: make(chan struct{}, 1), kept: make(chan struct{}),
 	}
+	if h.waiter, err = newWaiter(); err != nil {
+		return nil, err
+	}
 	go h.keep()
 	for _, name := range mapNames {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(h.dir, name), nil)
@@ -120,7 +124,7 @@ func (h *Hook) adopt() error {
 			return fmt.Errorf("adopt jail in slot %d: %w", index, err)
 		}
 		j.id = j.state.Id
-		if err := j.open(); err != nil {
+		if err := j.open(h.waiter); err != nil {
 			return fmt.Errorf("adopt jail %d: %w", j.id, err)
 		}
 		j.dec = decoder{procs: map[uint32]process{}}
@@ -140,14 +144,17 @@ func (h *Hook) adopt() error {
 	return nil
 }
 
-// open maps the rings.
-func (j *jail) open() error {
+// open maps the rings and has them wake the reader.
+func (j *jail) open(w *waiter) error {
 	for i, m := range []*ebpf.Map{j.slot.crit, j.slot.bulk} {
 		r, err := openRing(m)
 		if err != nil {
 			return err
 		}
 		j.rings[i] = r
+		if err := w.watch(m); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -207,6 +214,7 @@ func (h *Hook) Close() error {
 		m.Close()
 		delete(h.maps, name)
 	}
+	h.waiter.close()
 	return nil
 }
 
