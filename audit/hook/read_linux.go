@@ -3,6 +3,7 @@ package hook
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sort"
 	"time"
@@ -14,9 +15,11 @@ import (
 )
 
 const (
-	pollBusy  = 5 * time.Millisecond  // while records come
-	pollIdle  = 10 * time.Millisecond // after a second without any
-	pollEmpty = 50 * time.Millisecond // no jails
+	pollBusy   = 5 * time.Millisecond  // while records come
+	pollIdle   = 10 * time.Millisecond // after a second without any
+	pollEmpty  = 50 * time.Millisecond // no jails
+	readerNice = -10
+
 	countsAge = 200 * time.Millisecond
 	countsOld = 5 * time.Second // of a jail without records: what is lost was in a ring that was full of others
 )
@@ -25,6 +28,9 @@ const (
 // every few milliseconds, and when a ring becomes a quarter full (a wake-up for each record
 // would cost an exec 60 us). f must not call back into h. One reader at a time.
 func (h *Hook) Read(ctx context.Context, f func(jail uint32, e event.Event)) error {
+	// On a busy machine a ring would fill before it is our turn. The thread ends with its goroutine.
+	runtime.LockOSThread()
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), readerNice)
 	var lastSeen, lastCounts, lastMisses time.Time
 	for wait := time.Duration(0); h.waiter.sleep(ctx, wait); {
 		now := time.Now()
