@@ -174,6 +174,14 @@ func (k *kernel) assign(number uint32, init int, p *prepared) error {
 	})
 }
 
+// opensText says how opens that change nothing are decided where rules are not in the kernel.
+func (k *kernel) opensText() string {
+	if k.opens != nil {
+		return "each open is answered by the jail's init, at ten times its cost: " + k.opens.Error()
+	}
+	return "fanotify asks the jail's init once for each file, and again after a write"
+}
+
 // remove forgets a jail whose tasks are gone, after its last records were read.
 func (k *kernel) remove(number uint32, observed func(uint32, event.Event)) error {
 	if k.h == nil {
