@@ -39,6 +39,6 @@
 // appears later, and fall off when the host renames a file over them. Why not an answer for a
 // directory: its files change without an event that we could wait for.
 //
-// Cost: an event is two switches, like a notification. From the second event in a directory
-// on its other files are looked at ahead (scout), half a microsecond each.
+// Cost: an event is two switches, like a notification. With the second event in a
+// directory its other files are answered for too (scout), half a microsecond each.
 package opens

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"os"
 	"runtime"
 	"strconv"
@@ -57,7 +58,7 @@ type Judge struct {
 	watched atomic.Bool
 	failed  chan error
 
-	scout *scout
+	scout scout
 
 	mu      sync.Mutex
 	tainted map[object]bool // met under a refused name, with more than one link
@@ -81,9 +82,8 @@ func New(c Config) (*Judge, error) {
 	}
 	j := &Judge{
 		c: c, group: int(c.Group.Fd()), links: links, failed: make(chan error, maxReaders+1),
-		tainted: map[object]bool{}, steady: map[uint64]bool{},
+		tainted: map[object]bool{}, steady: map[uint64]bool{}, scout: scout{seed: maphash.MakeSeed()},
 	}
-	j.scout = newScout(j)
 	return j, nil
 }
 
@@ -91,7 +91,6 @@ func New(c Config) (*Judge, error) {
 // wait for an answer.
 func (j *Judge) Serve() error {
 	j.another()
-	go j.scout.run()
 	return <-j.failed
 }
 
@@ -104,6 +103,7 @@ func (j *Judge) Forget() error {
 	if err := unix.FanotifyMark(j.group, unix.FAN_MARK_FLUSH, 0, unix.AT_FDCWD, ""); err != nil {
 		return fmt.Errorf("forget answers: %w", err)
 	}
+	j.scout.forget()
 	return nil
 }
 
@@ -167,6 +167,9 @@ type reader struct {
 	back [pathMax]byte
 	st   unix.Stat_t
 	acc  glob.Accept
+
+	entries []byte // of a directory, see ahead
+	full    []byte // path of one
 }
 
 func (r *reader) loop() {
@@ -252,7 +255,9 @@ func (r *reader) judge(m *metadata) bool {
 	}
 	if !linked && j.isSteady(id.dev, int(m.fd)) {
 		r.remember(int(m.fd), path)
-		j.scout.met(path, r.st.Mode)
+		if r.st.Mode&unix.S_IFMT == unix.S_IFREG {
+			r.ahead(path)
+		}
 	}
 	return true
 }
@@ -278,13 +283,7 @@ func (r *reader) allows(path []byte, op glob.Op) bool {
 // nothing is written. The path is read again: a host that moved the file in between and
 // wrote to it would else have written before there was a mark to drop.
 func (r *reader) remember(fd int, path []byte) {
-	mask := uint64(0)
-	if r.acc.Allows(glob.Read) {
-		mask |= unix.FAN_OPEN_PERM
-	}
-	if r.acc.Allows(glob.Exec) {
-		mask |= unix.FAN_OPEN_EXEC_PERM
-	}
+	mask := ignorable(r.acc)
 	name := r.link(fd)
 	if mark(r.j.group, ignoreFlags, mask, r.j.links, name) != 0 {
 		return // the next open asks again
@@ -295,6 +294,17 @@ func (r *reader) remember(fd int, path []byte) {
 			_ = r.j.Forget()
 		}
 	}
+}
+
+// ignorable are the events that need no answer for a file with such a decision.
+func ignorable(acc glob.Accept) (mask uint64) {
+	if acc.Allows(glob.Read) {
+		mask |= unix.FAN_OPEN_PERM
+	}
+	if acc.Allows(glob.Exec) {
+		mask |= unix.FAN_OPEN_EXEC_PERM
+	}
+	return mask
 }
 
 // link is the name of a descriptor below /proc/self/fd, with NUL.

@@ -196,6 +196,8 @@ func (w *world) checks() {
 	w.opens("asks each time", "r 2/.env", "EPERM", 1)
 	w.opens("below a denied directory", "r secrets/k", "EPERM", 1)
 	w.opens("a denied directory", "r secrets", "EPERM", 1)
+	w.opens("a directory", "r 3", "ok", 1)
+	w.opens("is remembered too", "r 3", "ok", 0)
 	w.opens("a denied program may be read", "r 4/tool.nox", "ok", 1)
 	w.opens("and not run", "x 4/tool.nox", "EPERM", 1)
 	w.opens("by a descriptor neither", "f 4/tool.nox", "EPERM", 1)
