@@ -59,6 +59,7 @@ type Spec struct {
 	Audit     string   // "all", "changes" or "denied"
 	Broker    bool     // files are decided by the broker (tiers C and D)
 	Opens     bool     // opens that change nothing are asked about by a fanotify group
+	Fifos     []string // mounts of Kind Bind whose denied FIFOs are covered; only with Opens
 	Private   []string // trees that exist only in this jail
 	Unix      []string // host sockets that may be connected to
 	Canaries  Canaries // what the jail check tries

@@ -481,6 +481,13 @@ func (b *build) tellInit() error {
 	b.spec.Audit = v.res.Audit.Files
 	b.spec.Broker = b.broker
 	b.spec.Opens, b.parts.Opens = v.opens != nil, v.opens
+	if b.spec.Fifos = nil; b.spec.Opens {
+		for _, m := range b.spec.Mounts {
+			if m.Kind == jail.Bind && m.IsDir && b.marked(m.Target)&unix.FAN_OPEN_PERM != 0 {
+				b.spec.Fifos = append(b.spec.Fifos, m.Target)
+			}
+		}
+	}
 	b.spec.Unix = v.res.Net.Unix
 	b.spec.Canaries = canaries(v.res, b.rules, b.spec.Broker || v.s.kernel.enforces(), v.s.kernel.enforces())
 	if b.checkedIn() != "" {

@@ -66,7 +66,7 @@ func (s *state) startBroker() error {
 	if !s.spec.Broker {
 		return nil
 	}
-	rules := <-s.rules
+	rules := s.rules()
 	if rules.err != nil {
 		return rules.err
 	}
@@ -93,6 +93,24 @@ func (s *state) startBroker() error {
 
 // ruleText names a rule for the helper, which knows the texts.
 func ruleText(i uint16) string { return jail.RuleRef(i) }
+
+// coverFifos covers the FIFOs that a rule denies with an empty file, whose opens are asked
+// about.
+func (s *state) coverFifos() error {
+	if len(s.spec.Fifos) == 0 {
+		return nil
+	}
+	rules := s.rules()
+	if rules.err != nil {
+		return rules.err
+	}
+	for _, target := range s.spec.Fifos {
+		if err := opens.Fifos(s.root.FD, target, rules.Automaton, s.cover); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // sayMounted tells the helper that the view is whole, so that it marks the mounts on which
 // something is refused.

@@ -27,11 +27,11 @@ type state struct {
 	stage   staged
 	launch  *launcher
 	spec    jail.Spec
-	parts   []*os.File // of jail.PartSpec and so on
-	rules   chan loaded
-	root    jail.Root // of the jail while it is built
-	abi     int       // Landlock ABI in force
-	ruleset int       // Landlock ruleset, -1 for none
+	parts   []*os.File    // of jail.PartSpec and so on
+	rules   func() loaded // waits for it
+	root    jail.Root     // of the jail while it is built
+	abi     int           // Landlock ABI in force
+	ruleset int           // Landlock ruleset, -1 for none
 	checks  []jail.Check
 	broker  *engine
 	group   *os.File     // of fanotify, if Spec.Opens
@@ -63,6 +63,7 @@ var steps = []step{
 	{"spec", (*state).readSpec},
 	{"tree", (*state).takeTree},         // what jails of this view share, read-only
 	{"mounts", (*state).mountAll},       // what is this jail's own
+	{"fifos", (*state).coverFifos},      // no event asks about them
 	{"pivot", (*state).pivot},           // the stage is gone
 	{"view", (*state).sayMounted},       // the helper marks the mounts, beside what follows
 	{"hostname", (*state).hostname},     //
@@ -218,8 +219,8 @@ func (s *state) readSpec() error {
 		s.group, s.parts = s.parts[want-1], s.parts[:want-1]
 	}
 	if s.spec.Broker {
-		s.rules = make(chan loaded, 1)
-		go func() { s.rules <- loadRules(s.parts[jail.PartRules]) }() // meanwhile the mounts are made
+		s.rules = sync.OnceValue(func() loaded { return loadRules(s.parts[jail.PartRules]) })
+		go s.rules() // meanwhile the mounts are made
 	}
 	return nil
 }

@@ -29,9 +29,11 @@
 //   - On file systems that change behind the kernel's back (network, FUSE) nothing is remembered.
 //
 // Differences to rules in the kernel: the errno is EPERM. Only files and directories raise
-// events: a denied FIFO is not judged here (see trace_open in package bpf), and procfs
-// cannot be marked: policies that refuse reading there beyond what every jail covers keep the
-// broker for all opens ([Marks]).
+// events. Denied FIFOs that are there at the start are covered ([Fifos]), which is the one walk of
+// the workspace; who opens one that the host makes later is killed at the end of the call
+// (trace_open in package bpf), but a thread that reads the same descriptor at that moment may
+// get what was written. Procfs cannot be marked: policies that refuse reading there beyond what
+// every jail covers keep the broker for all opens ([Covered]).
 //
 // Why not the broker alone: it costs every open 5 us, eight times what it takes, and a stranger
 // to the jail's rules (a compiler's headers, an interpreter's modules) pays like the

@@ -96,8 +96,8 @@ func (r *reader) list(fd int, dir []byte) {
 		}
 		for rest := r.entries[:n]; len(rest) > 0; left-- {
 			var name []byte
-			name, rest = file(rest)
-			if name == nil {
+			var kind byte
+			if name, kind, rest = entry(rest); kind != unix.DT_REG && kind != unix.DT_UNKNOWN {
 				continue
 			}
 			r.full = append(r.full[:base], name[:len(name)-1]...)
@@ -108,23 +108,4 @@ func (r *reader) list(fd int, dir []byte) {
 			_ = mark(r.j.group, ignoreFlags|unix.FAN_MARK_DONT_FOLLOW, mask, fd, name) // else its first open asks
 		}
 	}
-}
-
-// file answers the name of a directory entry (struct linux_dirent64) with its NUL, nil if it
-// is known not to be a regular file, and what follows.
-func file(b []byte) (name, rest []byte) {
-	const kindAt, nameAt = 18, 19
-	if len(b) < nameAt+1 {
-		return nil, nil
-	}
-	size := int(b[16]) | int(b[17])<<8
-	if size < nameAt+1 || size > len(b) {
-		return nil, nil
-	}
-	entry, rest := b[:size], b[size:]
-	end := bytes.IndexByte(entry[nameAt:], 0)
-	if end < 1 || entry[kindAt] != unix.DT_REG && entry[kindAt] != unix.DT_UNKNOWN {
-		return nil, rest
-	}
-	return entry[nameAt : nameAt+end+1], rest
 }

@@ -97,8 +97,8 @@ extends = ["builtin:strict"]
 cpu = "100%"
 `
 
-// works compares each job outside, under permissive and under strict.
-func (b *bench) works(n int) error {
+// works compares each job, or the one that is named, outside, under permissive and under strict.
+func (b *bench) works(n int, only string) error {
 	if err := b.prepare(); err != nil {
 		return err
 	}
@@ -107,6 +107,9 @@ func (b *bench) works(n int) error {
 		return err
 	}
 	for _, j := range jobs {
+		if only != "" && only != j.name {
+			continue
+		}
 		self := filepath.Join(b.ws, "bench")
 		measure := func(prefix ...string) func() (time.Duration, error) {
 			return func() (time.Duration, error) {
