@@ -42,6 +42,7 @@ var floors = []struct {
 	{1, rootSide, "jail/meter", "counts bytes written, by ids and a group's descriptor; knows no jail"},
 	{1, rootSide, "jail/posture", "reads the confinement of a live process from /proc, for init's own check and for tests"},
 	{1, rootSide, "jail/seccomp/install", "loads filter bytes into a thread without cgo, so that init can"},
+	{1, userSide, "orchestrator/repo", "reads git repositories without running git; knows no session"},
 	{1, userSide, "orchestrator/terminal", "the user's terminal: raw mode, what an agent's output may do to it"},
 	{1, both, "jail/seccomp", "policy words to filter bytes; the only package with libseccomp, and only with cgo; users are told what its table says"},
 	{1, both, "policy", "the document; resolved by the caller and again by root"},
