@@ -2,7 +2,7 @@
 
 package policy
 
-const builtinDigest = "a7c2fa0bb855e98bf1c167cc9a582df54aa30737b713cf6b3eb4e726cd0a2a4b"
+const builtinDigest = "0970de8979392a62b615cd15bbfadccb6e85babf8983a7313161ecd54f714d50"
 
 var builtinYes, builtinNo = true, false
 
@@ -464,9 +464,9 @@ var builtinTables = [...]builtinTable{
 			{Item: Item{Text: "${workspace}/**/.git/{modules,worktrees}/**/hooks/**", At: At{Line: 65, Col: 92}}, pos: "builtin:strict:65:92"},
 			{Item: Item{Text: "${workspace.git}/{HEAD,index,modules,modules/*}", At: At{Line: 67, Col: 3}}, pos: "builtin:strict:67:3"},
 			{Item: Item{Text: "${workspace.git}/worktrees/**", At: At{Line: 67, Col: 54}}, pos: "builtin:strict:67:54"},
-			{Item: Item{Text: "!${workspace.git}/worktrees/*/{HEAD.lock,logs/**}", At: At{Line: 67, Col: 87}}, pos: "builtin:strict:67:87"},
-			{Item: Item{Text: "!${workspace.worktree}/**", At: At{Line: 67, Col: 140}}, pos: "builtin:strict:67:140"},
-			{Item: Item{Text: "${workspace.worktree}", At: At{Line: 67, Col: 169}}, pos: "builtin:strict:67:169"},
+			{Item: Item{Text: "!${workspace.git}/worktrees/*/{HEAD.lock,logs,logs/HEAD,logs/HEAD.lock}", At: At{Line: 67, Col: 87}}, pos: "builtin:strict:67:87"},
+			{Item: Item{Text: "!${workspace.worktree}/**", At: At{Line: 67, Col: 162}}, pos: "builtin:strict:67:162"},
+			{Item: Item{Text: "${workspace.worktree}", At: At{Line: 67, Col: 191}}, pos: "builtin:strict:67:191"},
 			{Item: Item{Text: "${workspace.worktree}/{config,config.worktree,commondir,gitdir}", At: At{Line: 68, Col: 3}}, pos: "builtin:strict:68:3"},
 			{Item: Item{Text: "${workspace.worktree}/modules/**/{config,config.worktree,commondir,gitdir}", At: At{Line: 68, Col: 70}}, pos: "builtin:strict:68:70"},
 			{Item: Item{Text: "${workspace.worktree}/modules/**/hooks/**", At: At{Line: 68, Col: 148}}, pos: "builtin:strict:68:148"},
@@ -499,9 +499,9 @@ var builtinTables = [...]builtinTable{
 			{Item: Item{Text: "!${workspace}/**/.git/HEAD", At: At{Line: 85, Col: 3}}, pos: "builtin:strict:85:3"},
 			{Item: Item{Text: "!${workspace}/**/.git/{refs,logs,worktrees,modules}/**/HEAD", At: At{Line: 85, Col: 33}}, pos: "builtin:strict:85:33"},
 			{Item: Item{Text: "${workspace}/**/.git/worktrees/**", At: At{Line: 88, Col: 3}}, pos: "builtin:strict:88:3"},
-			{Item: Item{Text: "!${workspace}/**/.git/worktrees/*/{HEAD.lock,logs/**}", At: At{Line: 88, Col: 40}}, pos: "builtin:strict:88:40"},
-			{Item: Item{Text: "${workspace}/**/.git/modules", At: At{Line: 88, Col: 97}}, pos: "builtin:strict:88:97"},
-			{Item: Item{Text: "${workspace}/**/.git/modules/*", At: At{Line: 88, Col: 129}}, pos: "builtin:strict:88:129"},
+			{Item: Item{Text: "!${workspace}/**/.git/worktrees/*/{HEAD.lock,logs,logs/HEAD,logs/HEAD.lock}", At: At{Line: 88, Col: 40}}, pos: "builtin:strict:88:40"},
+			{Item: Item{Text: "${workspace}/**/.git/modules", At: At{Line: 88, Col: 119}}, pos: "builtin:strict:88:119"},
+			{Item: Item{Text: "${workspace}/**/.git/modules/*", At: At{Line: 88, Col: 151}}, pos: "builtin:strict:88:151"},
 		}},
 		{kind: "net-allow", items: []placed{
 			{Item: Item{Text: "${agent.hosts}", At: At{Line: 92, Col: 10}}, pos: "builtin:strict:92:10"},
@@ -630,6 +630,7 @@ var builtinTables = [...]builtinTable{
 			{Item: Item{Text: "!${workspace}/**/.{claude,codex,gemini,opencode,cursor,amp,aider}/{commands,agents,skills,plans,prompts,memory,rules,todos}/**", At: At{Line: 24, Col: 3}}, pos: "builtin:standard:24:3"},
 			{Item: Item{Text: "!${workspace}/**/{.nvmrc,.node-version,.ruby-version,.python-version,.tool-versions}", At: At{Line: 25, Col: 3}}, pos: "builtin:standard:25:3"},
 			{Item: Item{Text: "!${workspace}/**/HEAD", At: At{Line: 26, Col: 3}}, pos: "builtin:standard:26:3"},
+			{Item: Item{Text: "${workspace}/**/.git/worktrees/*/HEAD", At: At{Line: 26, Col: 28}}, pos: "builtin:standard:26:28"},
 		}},
 		{kind: "private", items: []placed{
 			{Item: Item{Text: "!/etc", At: At{Line: 13, Col: 12}}, pos: "builtin:standard:13:12"},

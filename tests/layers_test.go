@@ -50,6 +50,7 @@ var floors = []struct {
 	{2, rootSide, "jail", "blueprint to live jail: gets a cgroup descriptor and filter bytes, knows neither package"},
 	{2, userSide, "audit/view", "records as people and programs read them: filter, table, JSON lines"},
 	{2, userSide, "orchestrator/machine", "what this machine can enforce, asked without privilege and of the helper"},
+	{2, userSide, "orchestrator/trust", "what a session left that others run: the record against the disk and the repository; reaches no helper"},
 	{2, userSide, "orchestrator/plugin", "how an agent is installed and run: the user's files, never root's business"},
 
 	{3, rootSide, "jail/helper", "the root server: composes everything on its side"},
