@@ -31,6 +31,8 @@ type Changes struct {
 type change struct {
 	fresh bool // it was made in the session, before anything else was done to it
 	moved bool // it came by a rename or link: if it is a directory, so did all below
+
+	tracked bool // only its change time says so, which is no news for a file that git does not have
 }
 
 // Add takes the next record.
@@ -79,7 +81,7 @@ func (c *Changes) note(path string, ch change) {
 		c.paths = map[string]change{}
 	}
 	if ok {
-		ch.fresh, ch.moved = old.fresh, ch.moved || old.moved
+		ch.fresh, ch.moved, ch.tracked = old.fresh, ch.moved || old.moved, ch.tracked && old.tracked
 	} else {
 		path = strings.Clone(path) // records of a block share memory
 	}

@@ -72,15 +72,37 @@ func (s *Session) Find(c *Changes, accepted Accepted, most int) Report {
 	if s.Silent {
 		c = &Changes{Missed: c.Missed, paths: maps.Clone(c.paths)}
 		for _, r := range f.disk.roots {
-			if !r.dir.walk(s.Began.Add(-clockStep).UnixNano(), most, func(name string, dir bool) { c.note(filepath.Join(r.path, name), change{moved: dir}) }) {
+			if !r.dir.walk(s.Began.Add(-clockStep).UnixNano(), most, func(name string, dir bool) { f.touched(c, filepath.Join(r.path, name), dir) }) {
 				f.missed++
 			}
 		}
 	}
+	f.all = c.paths
 	for _, p := range c.sorted() {
 		f.path(p, c.paths[p], 0)
 	}
 	return f.report(accepted)
+}
+
+// touched notes what was found by its change time. A directory's says that names in
+// it came or went, or that it came itself by a rename, with files below that keep
+// theirs. So of a directory that git knows those count that git knows otherwise,
+// and of another one all; git's own directory is known by what was held of it.
+func (f *finder) touched(c *Changes, path string, dir bool) {
+	if !dir {
+		c.note(path, change{})
+		return
+	}
+	name, _ := f.known(path)
+	if name == ".git" || strings.HasPrefix(name, ".git/") || strings.Contains(name, "/.git/") || strings.HasSuffix(name, "/.git") {
+		return
+	}
+	ch := change{moved: true}
+	if f.git != nil && f.s.Head != "" {
+		e, err := f.git.Find(f.s.Head, name)
+		ch.tracked = err == nil && e.Mode == 0o40000
+	}
+	c.note(path, ch)
 }
 
 type finder struct {
@@ -91,6 +113,7 @@ type finder struct {
 	items  []Item
 	whole  map[string]*Item
 	sums   map[string][]string // stamps of what lies below those
+	all    map[string]change
 	seen   map[string]bool
 	missed uint64
 	below  int
@@ -134,7 +157,12 @@ func (f *finder) path(path string, c change, depth int) {
 			f.missed++
 			return
 		}
-		f.path(strings.TrimSuffix(path, "/")+"/"+n, change{moved: true}, depth+1)
+		below := strings.TrimSuffix(path, "/") + "/" + n
+		ch, ok := f.all[below]
+		if ch.moved = true; !ok {
+			ch.tracked = c.tracked
+		}
+		f.path(below, ch, depth+1)
 	}
 }
 
@@ -163,6 +191,8 @@ func (f *finder) file(path string, c change, o object) {
 		return
 	case kind == nil:
 		kind = &executable
+	case kind.Whole && c.tracked:
+		return
 	case kind.Whole:
 		f.part(before+item, kind, path, o)
 		return
@@ -235,6 +265,8 @@ func (f *finder) compare(it *Item, c change, o *object) bool {
 			it.Change = Changed
 		case err == nil:
 			it.Change, it.Note = Changed, "another kind of file than git has"
+		case errors.Is(err, repo.ErrNone) && c.tracked:
+			return false
 		case errors.Is(err, repo.ErrNone) && !c.fresh:
 			it.Change = Untracked
 		case !errors.Is(err, repo.ErrNone):

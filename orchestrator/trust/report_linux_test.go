@@ -52,6 +52,13 @@ func newStage(t *testing.T) *stage {
 
 func (g *stage) path(name string) string { return filepath.Join(g.dir, name) }
 
+// age is the change time of a file.
+func (g *stage) age(name string) time.Time {
+	var st unix.Stat_t
+	g.must(unix.Lstat(g.path(name), &st))
+	return time.Unix(st.Ctim.Unix())
+}
+
 func (g *stage) must(err error) {
 	g.t.Helper()
 	if err != nil {
@@ -159,6 +166,28 @@ func TestFind(t *testing.T) {
 			t.Errorf("by change times: no %q in %q", line, said(g.find()))
 		}
 	}
+
+	// Change times of what was there before do not count, in a directory that changed either; git's version does.
+	g.s.Head = g.git("rev-parse", "HEAD")
+	g.write("old/Makefile", "old:\n")
+	g.write("src/Makefile", "all:\n")
+	g.git("add", "src")
+	g.git("commit", "-q", "--no-verify", "-m", "src")
+	g.s.Head = g.git("rev-parse", "HEAD")
+	g.write("src/sub.mk", "ignored by git\n")
+	for time.Since(g.age("src/sub.mk")) < 30*time.Millisecond {
+		time.Sleep(time.Millisecond)
+	}
+	g.s.Began = time.Now()
+	for time.Since(g.s.Began) < 30*time.Millisecond {
+		time.Sleep(time.Millisecond)
+	}
+	g.write("src/main.go", "package main\n") // changes the directory
+	g.want(g.find())
+	g.must(os.Rename(g.path("old"), g.path("new")))
+	g.write("src/Makefile", "all: evil\n")
+	g.want(g.find(), "new/Makefile: untracked", "src/Makefile: changed")
+
 	g.s.Began = time.Now().Add(time.Hour)
 	g.want(g.find())
 }

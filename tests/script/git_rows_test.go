@@ -5,7 +5,7 @@ package script
 // gitWorks are the things that work under every policy.
 var gitWorks = []gitRow{
 	{
-		name:   "status add commit",
+		name: "status add commit", short: true,
 		inside: `git status --short; commit new text; git status --short | grep . && exit 1; git commit -q --amend -m better; git log --format=%an -1 | grep -x dev`,
 		after:  `is "$(git log -1 --format=%s,%an,%ae)" better,dev,dev@x; is "$(git show HEAD:new)" text`,
 	},
@@ -108,7 +108,7 @@ var gitWorks = []gitRow{
 
 	// The workspace is a linked worktree: its .git names a directory of a repository that lies elsewhere.
 	{
-		name: "in a linked worktree", in: "linked",
+		name: "in a linked worktree", in: "linked", short: true,
 		inside: `git status --short; commit new text; git switch -q -c next; commit a A; git rebase -q main 2>&1; git stash -q || true; echo x >>file; git stash -q; git stash pop -q; git commit -q -a -m x; git tag t; git merge -q --no-edit topic 2>&1; git worktree list | grep -c . | grep -x 3; git cherry-pick --allow-empty linked 2>&1 || git cherry-pick --abort`,
 		after:  `is "$(git branch --show-current)" next; is "$(cat new)" text; git -C ../ws rev-parse next t; git -C ../ws status`,
 	},
@@ -153,6 +153,12 @@ var gitWorks = []gitRow{
 	},
 
 	{
+		name:   "a worktree below the workspace",
+		before: `cd ws; git worktree add -q inner; echo inner >>.git/info/exclude`,
+		inside: `cd inner; git status --short; commit i I; git switch -q -c deep; commit j J; git stash list; git rebase -q main; cd ..; git merge -q deep; git gc -q`,
+		after:  `is "$(cat inner/j)$(cat j)" JJ; is "$(git -C inner branch --show-current)" deep`,
+	},
+	{
 		name: "worktrees, configuration and submodules of one's own", only: "permissive",
 		inside: `git config foo.bar baz; git checkout -q -b x origin/topic; git config branch.x.remote | grep -x origin; git checkout -q main; git branch -m x xx; git worktree add -q inner; (cd inner && commit i I); git worktree remove inner; git worktree add -q /tmp/w; (cd /tmp/w && commit w W); git worktree remove /tmp/w; git clone -q . here; rm -rf here; git init -q new; rm -rf new; git clone -q --bare . /tmp/m; git -c protocol.file.allow=always submodule --quiet add /tmp/m m; git commit -q -m m`,
 		after:  `is "$(git show w:w)" W; is "$(git config branch.xx.remote)" origin; git worktree prune`,
@@ -162,7 +168,7 @@ var gitWorks = []gitRow{
 // gitRefused are the things that strict refuses because they write what git obeys: with an error that says so, no lock left, nothing broken.
 var gitRefused = []gitRow{
 	{
-		name: "configuration", only: "strict",
+		name: "configuration", only: "strict", short: true,
 		inside: `refused git config foo.bar baz; refused git config --unset remote.origin.url; refused git remote add x /tmp/x; refused git remote remove origin; refused git remote set-url origin /x; git config foo.bar || true; commit on on`,
 		after:  `! git config foo.bar; is "$(git remote)" origin; is "$(git log -1 --format=%s)" on`,
 	},
@@ -173,7 +179,7 @@ var gitRefused = []gitRow{
 	},
 	{
 		name: "worktree add", only: "strict",
-		inside: `refused git worktree add inner; refused git worktree add /tmp/w; refused git worktree add ~/w -b w3; refused git worktree add --detach /tmp/d; ls -A | grep inner && exit 1; [ ! -e /tmp/w ]; git worktree list | grep -c . | grep -x 3; git worktree prune 2>&1 || true; git gc -q --prune=now 2>&1; commit on on`,
+		inside: `refused git worktree add inner; refused git worktree add /tmp/w; refused git worktree add ~/w -b w3; refused git worktree add --detach /tmp/d; ls -A | grep inner && exit 1; [ ! -e /tmp/w ]; git worktree list | grep -c . | grep -x 3; touch -d '1 year ago' .git/worktrees/*/index .git/worktrees/*/gitdir 2>/dev/null || true; git gc -q --prune=now; commit on on`,
 		after:  `is "$(ls .git/worktrees | tr "\n" " ")" "linked other "; git worktree list; git -C ../linked status`,
 	},
 	{

@@ -20,6 +20,8 @@ type gitRow struct {
 	in     string // workspace below the world, "" = ws
 	needs  string // program without which the row says nothing
 	before string // on the host, in the world
+	short  bool   // also on an emulated machine
+	plant  string // in the jail, a hostile act that works under permissive
 	inside string // in the jail, in the workspace
 	after  string // on the host, in the workspace
 }
@@ -37,6 +39,17 @@ git branch topic && git remote add origin "$W/origin.git" && git push -q origin 
 git commit -q --allow-empty -m second
 git worktree add -q -b linked ../linked && git worktree add -q -b other ../other
 `
+
+// TestGitPlants: the hostile rows plant something that runs.
+func TestGitPlants(t *testing.T) {
+	if os.Getenv("AGENTOS_MACHINE") != "" {
+		t.Skip("wanted a machine that is not emulated; what is planted is the same there")
+	}
+	g, root := newGitStage(t)
+	for i, r := range gitHostile {
+		t.Run(r.name, func(t *testing.T) { g.control(t, g.world(t, root, fmt.Sprintf("plant-%d", i)), r) })
+	}
+}
 
 // gitCopy makes a world like the template. What names the old place is told the new one.
 const gitCopy = `A=%s B=%s; cp -a $A $B; grep -rIl --null -F $A $B | xargs -0 sed -i "s|$A|$B|g"
@@ -71,7 +84,7 @@ is() { [ "$1" = "$2" ] || { echo "got $1, want $2"; exit 1; }; }
 const gitGuarded = `cd "$W" && for f in ws/.git ws/.git/* ws/.git/info/* ws/.git/objects/info/* ws/.gitmodules ws/sub/.git linked/.git \
 	$(find ws/.git/hooks ws/.git/modules ws/.git/worktrees -name config -o -name config.worktree -o -name commondir -o -name gitdir -o -path '*/hooks*'); do
 	case ${f##*/} in config* | commondir | gitdir | attributes | grafts | *alternates | remotes | branches | hooks | *.sample | post-* | pre-* | .git*) ;; *) continue ;; esac
-	[ ! -e "$f" ] || stat -c '%n %i %F %a' "$f"; [ ! -f "$f" ] || cat "$f"; done
+	[ ! -e "$f" ] || stat -c '%n %i %F %a' "$f"; [ ! -f "$f" ] || sha256sum "$f"; done
 `
 
 // gitEnd comes after: a developer changes and commits something, here and in the main repository.
@@ -82,6 +95,35 @@ touch developer && git add developer && git commit -q -m developer && git checko
 `
 
 func TestGit(t *testing.T) {
+	g, root := newGitStage(t)
+	rows := slices.Concat(gitWorks, gitRefused, gitHostile)
+	if os.Getenv("AGENTOS_MACHINE") != "" { // emulated: minutes a row
+		rows = slices.DeleteFunc(rows, func(r gitRow) bool { return !r.short })
+	}
+	for i, r := range rows {
+		for _, policy := range []string{"strict", "permissive"} {
+			if r.only != "" && r.only != policy {
+				continue
+			}
+			t.Run(policy+"/"+r.name, func(t *testing.T) {
+				if r.needs != "" {
+					if _, err := exec.LookPath(r.needs); err != nil {
+						t.Skipf("wanted %s, got %v", r.needs, err)
+					}
+				}
+				world := g.world(t, root, fmt.Sprintf("%s-%d", policy, i))
+				g.play(t, world, policy, r)
+				if !t.Failed() {
+					_ = os.RemoveAll(world)
+				}
+			})
+		}
+	}
+}
+
+// newGitStage makes the template of all worlds.
+func newGitStage(t *testing.T) (g gitStage, root string) {
+	t.Helper()
 	bin, root, socket := stage(t)
 	root = filepath.Join(root, "git")
 	template := filepath.Join(root, "template")
@@ -93,36 +135,54 @@ func TestGit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g := gitStage{bin: bin, socket: socket}
+	g = gitStage{bin: bin, socket: socket}
 	if out, err := g.sh(template, template, gitWorld); err != nil {
 		t.Fatalf("world: %v\n%s", err, out)
 	}
-	for i, r := range slices.Concat(gitWorks, gitRefused, gitHostile) {
-		for _, policy := range []string{"strict", "permissive"} {
-			if r.only != "" && r.only != policy {
-				continue
-			}
-			t.Run(policy+"/"+r.name, func(t *testing.T) {
-				if r.needs != "" {
-					if _, err := exec.LookPath(r.needs); err != nil {
-						t.Skipf("wanted %s, got %v", r.needs, err)
-					}
-				}
-				world := filepath.Join(root, fmt.Sprintf("%s-%d", policy, i))
-				if out, err := g.sh(root, root, fmt.Sprintf(gitCopy, template, world)); err != nil {
-					t.Fatalf("copy: %v\n%s", err, out)
-				}
-				g.play(t, world, policy, r)
-				if !t.Failed() {
-					_ = os.RemoveAll(world)
-				}
-			})
-		}
+	return g, root
+}
+
+// world copies the template.
+func (g gitStage) world(t *testing.T, root, name string) string {
+	t.Helper()
+	world := filepath.Join(root, name)
+	if out, err := g.sh(root, root, fmt.Sprintf(gitCopy, filepath.Join(root, "template"), world)); err != nil {
+		t.Fatalf("copy: %v\n%s", err, out)
 	}
+	return world
 }
 
 // developer is the user whose repositories these are: to root, files look differently inside (owned by the agent), and git then reads all again.
 const developer = 60231
+
+// control plays a hostile row under permissive, where what is planted must run: else the row proves nothing.
+func (g gitStage) control(t *testing.T, world string, r gitRow) {
+	t.Helper()
+	ws := filepath.Join(world, "ws")
+	if r.in != "" {
+		ws = filepath.Join(world, r.in)
+	}
+	if out, err := g.sh(world, world, r.before); err != nil {
+		t.Fatalf("before: %v\n%s", err, out)
+	}
+	run := filepath.Join(g.bin, "agentos") + " run --policy permissive --env W=$W -- sh -e -c " + quote(gitInside+gitPlant+r.plant)
+	inside, err := g.sh(world, ws, run)
+	if err != nil {
+		t.Logf("inside: %v", err)
+	}
+	const work = `set +e; git status; git commit --allow-empty -m x; git log -1 -p; for d in . evil evil/deep/deeper b ../linked ../ws ../ws/sub; do (cd $d && git status; git commit --allow-empty -m x; git fetch new); done; [ -e "$W/ran" ]`
+	if out, err := g.sh(world, ws, work); err != nil {
+		t.Errorf("what was planted does not run: %v\n%s\n%s", err, inside, out)
+	}
+}
+
+// acts is the script of a row for the jail.
+func (r gitRow) acts() string {
+	if r.plant == "" {
+		return gitInside + r.inside
+	}
+	return gitInside + gitPlant + r.plant + "\n" + r.inside
+}
 
 type gitStage struct{ bin, socket string }
 
@@ -148,7 +208,7 @@ func (g gitStage) play(t *testing.T, world, policy string, r gitRow) {
 	if err != nil {
 		t.Fatalf("before: %v\n%s", err, guarded)
 	}
-	run := strings.Join([]string{"exec", filepath.Join(g.bin, "agentos"), "run --policy", policy, "--env W=$W", "-- sh -e -c", quote(gitInside + r.inside)}, " ")
+	run := strings.Join([]string{"exec", filepath.Join(g.bin, "agentos"), "run --policy", policy, "--env W=$W", "-- sh -e -c", quote(r.acts())}, " ")
 	if out, err := g.sh(world, ws, run); err != nil {
 		t.Errorf("inside: %v\n%s", err, out)
 	} else {
