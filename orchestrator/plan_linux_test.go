@@ -222,10 +222,10 @@ func TestGitWorktree(t *testing.T) {
 	git("commit", "-q", "--allow-empty", "-m", "x")
 	tree := u.home + "/src/tree"
 	git("worktree", "add", "-q", tree)
-	if got := gitDirs(tree); !slices.Equal(got, []string{u.project + "/.git"}) {
+	if got, _ := gitDirs(tree); !slices.Equal(got, []string{u.project + "/.git"}) {
 		t.Errorf("git directories of a worktree: %v", got)
 	}
-	if got := gitDirs(u.project); got != nil {
+	if got, _ := gitDirs(u.project); got != nil {
 		t.Errorf("git directories of a plain clone: %v", got)
 	}
 	evil := u.home + "/src/evil"
@@ -236,7 +236,7 @@ func TestGitWorktree(t *testing.T) {
 		if err := os.WriteFile(evil+"/.git", []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got := gitDirs(evil); got != nil {
+		if got, _ := gitDirs(evil); got != nil {
 			t.Errorf("%q showed %v", text, got)
 		}
 	}

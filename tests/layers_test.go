@@ -42,6 +42,7 @@ var floors = []struct {
 	{1, rootSide, "jail/meter", "counts bytes written, by ids and a group's descriptor; knows no jail"},
 	{1, rootSide, "jail/posture", "reads the confinement of a live process from /proc, for init's own check and for tests"},
 	{1, rootSide, "jail/seccomp/install", "loads filter bytes into a thread without cgo, so that init can"},
+	{1, userSide, "orchestrator/repo", "reads git repositories without running git; knows no session"},
 	{1, userSide, "orchestrator/terminal", "the user's terminal: raw mode, what an agent's output may do to it"},
 	{1, both, "jail/seccomp", "policy words to filter bytes; the only package with libseccomp, and only with cgo; users are told what its table says"},
 	{1, both, "policy", "the document; resolved by the caller and again by root"},
@@ -49,6 +50,7 @@ var floors = []struct {
 	{2, rootSide, "jail", "blueprint to live jail: gets a cgroup descriptor and filter bytes, knows neither package"},
 	{2, userSide, "audit/view", "records as people and programs read them: filter, table, JSON lines"},
 	{2, userSide, "orchestrator/machine", "what this machine can enforce, asked without privilege and of the helper"},
+	{2, userSide, "orchestrator/trust", "what a session left that others run: the record against the disk and the repository; reaches no helper"},
 	{2, userSide, "orchestrator/plugin", "how an agent is installed and run: the user's files, never root's business"},
 
 	{3, rootSide, "jail/helper", "the root server: composes everything on its side"},

@@ -60,6 +60,7 @@ var commands = []struct {
 }{
 	{"run", (*program).runCommand},
 	{"audit", (*program).auditCommand},
+	{"trust", (*program).trustCommand},
 	{"policy", (*program).policyCommand},
 	{"doctor", (*program).doctorCommand},
 	{"ps", (*program).psCommand},
@@ -82,6 +83,7 @@ func (p *program) root(args []string) *cobra.Command {
   agentos run claude               Claude Code, here, under the strict policy
   agentos run -- make test         any command
   agentos audit show --denied      what the last session was refused, and by which rule
+  agentos trust                    what it left that your tools will run or obey
   agentos policy explain read .env whether, and which line says so
   agentos doctor                   what this machine can enforce`,
 		Args:              cobra.NoArgs,

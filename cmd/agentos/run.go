@@ -77,6 +77,7 @@ func (p *program) runAgent(ctx context.Context, o orchestrator.Options, report b
 		return err
 	}
 	defer func() { _ = g.Close() }()
+	before := began(plan)
 	proc, exit, err := p.attach(ctx, plan.Resolved.Terminal.OSC52 != "write", !plan.Resolved.Terminal.Title, func(tty *rpc.Terminal) (*orchestrator.Proc, error) {
 		proc, err := orchestrator.Launch(early, g, plan, tty)
 		if err != nil {
@@ -87,10 +88,15 @@ func (p *program) runAgent(ctx context.Context, o orchestrator.Options, report b
 		}
 		stop()
 		p.lacking(proc.Started.Report.Missing, report)
+		before.ID, before.Name, before.Silent = proc.Session, proc.Name, silent(plan.Resolved, proc.Started.Report.Tier)
+		if err := p.trustStore().Save(before); err != nil {
+			p.err.note("how the workspace is now was not noted for agentos trust: %v", err)
+		}
 		return proc, nil
 	})
 	if proc != nil {
 		p.summary(proc, exit, report)
+		p.leaves(ctx, g, proc, exit)
 	}
 	if err != nil {
 		return err

@@ -115,7 +115,7 @@ func (p *program) completeSessions(c *cobra.Command, args []string, _ string) ([
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer func() { _ = g.Close() }()
-	past := c.Parent() != nil && c.Parent().Name() == "audit"
+	past := c.Name() == "trust" || c.Parent() != nil && c.Parent().Name() == "audit"
 	list, err := orchestrator.List(ctx, g, past)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
