@@ -79,6 +79,32 @@ func (s *screen) keys(names ...string) {
 
 func (s *screen) typed(text string) { s.keys("-l", text) }
 
+// answer presses Enter until the question is gone, as a person would: an agent that has just drawn one may not listen yet. Then it waits for next.
+func (s *screen) answer(question, next string) {
+	s.d.t.Helper()
+	for deadline := time.Now().Add(time.Minute); strings.Contains(s.shows(), question) && time.Now().Before(deadline); {
+		s.keys("Enter")
+		for i := 0; i < 100 && strings.Contains(s.shows(), question); i++ {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	s.await(next)
+}
+
+// ends waits until the command has ended with status 0.
+func (s *screen) ends() {
+	s.d.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		out, err := s.d.tmux(s.socket, "display-message", "-p", "-t", "user", "#{pane_dead} #{pane_dead_status}").Output()
+		if got := strings.TrimSpace(string(out)); err != nil || time.Now().After(deadline) || strings.HasPrefix(got, "1") {
+			if got != "1 0" {
+				s.d.t.Errorf("the command on the screen: %q, %v; want it to end with status 0", got, err)
+			}
+			return
+		}
+	}
+}
+
 // seat is how a user sits down before one agent's screen.
 type seat struct {
 	agent
@@ -86,6 +112,7 @@ type seat struct {
 	files  map[string]string // what the agent has kept in the home from earlier days
 	first  string            // on the first screen, a question whose answer is Enter
 	ready  string            // on the screen that takes a prompt
+	allow  string            // the question before a command is run, whose answer is Enter
 	prompt string            // of the line where one types
 	quit   string            // the command that ends it
 }
@@ -95,6 +122,11 @@ var seats = []seat{
 		agent: all[0], script: "claude-screen",
 		files: map[string]string{".claude.json": `{"hasCompletedOnboarding":true,"theme":"dark","customApiKeyResponses":{"approved":["` + key[len(key)-20:] + `"]}}`},
 		first: "Yes, I trust this folder", ready: "? for shortcuts", prompt: "❯ ", quit: "/exit",
+	},
+	{
+		agent: all[1], script: "codex-screen",
+		first: "Open restricted", ready: "Ask Codex to do anything", prompt: "› ", quit: "/quit",
+		allow: "Would you like to run the following command?",
 	},
 }
 
@@ -110,17 +142,21 @@ func TestScreen(t *testing.T) {
 			term := d.open(append([]string{filepath.Join(d.bin, "agentos"), "run", "--policy", "strict", "--name", a.script, a.name}, a.flags...)...)
 			term.await(a.first)
 			m.awaitReady()
-			term.keys("Enter")
-			term.await(a.ready)
+			term.answer(a.first, a.ready)
 			term.typed("Tell me what is in .env.")
 			term.await(a.prompt + "Tell me what is in .env.")
 			term.keys("Enter")
+			if a.allow != "" {
+				term.await(a.allow)
+				term.answer(a.allow, "It stays a secret.")
+			}
 			shown := term.await("ermission denied", "It stays a secret.")
 			t.Logf("the screen:\n%s", shown)
 			term.typed(a.quit)
 			term.await(a.prompt + a.quit)
 			term.keys("Enter")
-			shown = term.await("agentos: session "+a.script, "denied", "Pane is dead (status 0")
+			shown = term.await("agentos: session "+a.script, "denied")
+			term.ends()
 			m.judge("secret", "end")
 			d.secretsStay(m, shown)
 			if out := d.output("agentos", "audit", "show", a.script, "--denied"); !strings.Contains(out, "deny ${workspace}/**/.env") {

@@ -47,7 +47,7 @@ func (anthropic) parse(r *http.Request, body []byte) (*request, error) {
 	if err := json.Unmarshal(body, &in); err != nil {
 		return nil, err
 	}
-	q := &request{body: body, model: in.Model, stream: in.Stream, tools: len(in.Tools) > 0}
+	q := &request{model: in.Model, stream: in.Stream, tools: len(in.Tools) > 0}
 	if len(in.Messages) == 0 {
 		return nil, fmt.Errorf("no messages")
 	}

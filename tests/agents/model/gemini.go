@@ -31,7 +31,7 @@ func (gemini) parse(r *http.Request, body []byte) (*request, error) {
 	if err := json.Unmarshal(body, &in); err != nil {
 		return nil, err
 	}
-	q := &request{body: body, stream: verb == "streamGenerateContent", tools: len(in.Tools) > 0}
+	q := &request{stream: verb == "streamGenerateContent", tools: len(in.Tools) > 0}
 	var texts, results []string
 	for i := len(in.Contents) - 1; i >= 0 && in.Contents[i].Role != "model"; i-- {
 		parts := in.Contents[i].Parts

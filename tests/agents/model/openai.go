@@ -49,7 +49,7 @@ func (openai) parse(r *http.Request, body []byte) (*request, error) {
 	if err := json.Unmarshal(body, &in); err != nil {
 		return nil, err
 	}
-	q := &request{body: body, model: in.Model, stream: in.Stream, tools: len(in.Tools) > 0}
+	q := &request{model: in.Model, stream: in.Stream, tools: len(in.Tools) > 0}
 	for _, item := range in.Input {
 		q.tools = q.tools || item.Type == "additional_tools" // Codex sends its tools as the first item
 	}

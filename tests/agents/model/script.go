@@ -36,9 +36,9 @@ type call struct {
 	Text  string         `toml:"text"` // instead of Input, for tools that take free text (custom tools of OpenAI)
 }
 
-// aside is a request outside of the conversation: it offers no tools. Agents ask for titles and summaries that way.
+// aside is a request outside of the conversation. Agents ask for titles and summaries that way, often without offering tools.
 type aside struct {
-	Expect string `toml:"expect"` // expression for the whole body
+	Expect string `toml:"expect"` // expression for the newest text
 	Say    string `toml:"say"`
 
 	expect *regexp.Regexp
@@ -121,13 +121,13 @@ func answered(id string) string {
 
 // next finds the reply to a request.
 func (s *script) next(q *request) (reply, error) {
-	if !q.tools {
-		for _, a := range s.Aside {
-			if a.expect.Match(q.body) {
-				return reply{name: "aside", text: a.Say}, nil
-			}
+	for _, a := range s.Aside {
+		if q.after == "" && a.expect.MatchString(q.newest) {
+			return reply{name: "aside", text: a.Say}, nil
 		}
-		return reply{}, errors.New("no aside of the script matches")
+	}
+	if !q.tools {
+		return reply{}, errors.New("it offers no tools, and no aside of the script matches")
 	}
 	for _, a := range s.Answer {
 		if a.After != q.after {
@@ -142,7 +142,6 @@ func (s *script) next(q *request) (reply, error) {
 
 // request is what an agent asks, in the words that the protocols share.
 type request struct {
-	body   []byte
 	model  string
 	stream bool
 	tools  bool   // it offers tools: it is the conversation, not an aside
