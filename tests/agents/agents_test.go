@@ -16,22 +16,24 @@ const prompt = "Please fix the greeting, run its test and commit."
 
 // agent is how a user calls one agent without its screen, with its model elsewhere.
 type agent struct {
-	name  string // of the plugin, and of the script in testdata
-	api   string // of the model
-	env   []string
-	flags []string // after the agent's name, with and without a screen
-	args  []string // after those, without a screen
-	stdin string   // what comes when the model listens
-	other []string // rules that deny something in an ordinary session, as judged in docs/testing.md
+	name   string // of the plugin, and of the script in testdata
+	api    string // of the model
+	env    []string
+	files  map[string]string // what the agent has kept in the home from earlier days
+	flags  []string          // after the agent's name, with and without a screen
+	args   []string          // after those, without a screen
+	stdin  string            // what comes when the model listens
+	leaves []string          // expressions for what it leaves in the home beyond its state
+	other  []string          // rules that deny something in an ordinary session, as judged in docs/testing.md
 }
 
 var all = []agent{
 	{
 		name: "claude", api: "anthropic",
 		env:   []string{"ANTHROPIC_BASE_URL=http://" + address, "ANTHROPIC_API_KEY=" + key},
+		files: map[string]string{".claude.json": `{"hasCompletedOnboarding":true,"theme":"dark","customApiKeyResponses":{"approved":["` + key[len(key)-20:] + `"]}}`},
 		args:  []string{"-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--permission-mode", "bypassPermissions"},
 		stdin: `{"type":"user","message":{"role":"user","content":"` + prompt + `"}}` + "\n",
-		other: []string{"/sys/{firmware,kernel/debug,"},
 	},
 	{
 		name: "codex", api: "openai",
@@ -43,6 +45,20 @@ var all = []agent{
 		args:  []string{"exec", "-"},
 		stdin: prompt,
 		other: []string{"protect ${agent.protect}/**", "deny ~/.netrc"},
+	},
+	{
+		name: "gemini", api: "gemini",
+		env:   []string{"GOOGLE_GEMINI_BASE_URL=http://" + address, "GEMINI_API_KEY=" + key},
+		files: map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"}}}`},
+		args:  []string{"--skip-trust", "--yolo"},
+		stdin: prompt,
+	},
+	{
+		name: "opencode", api: "anthropic",
+		env:    []string{"ANTHROPIC_API_KEY=" + key, `OPENCODE_CONFIG_CONTENT={"provider":{"anthropic":{"options":{"baseURL":"http://` + address + `/v1"}}}}`},
+		args:   []string{"run", "-m", "anthropic/claude-sonnet-4-5"},
+		stdin:  prompt,
+		leaves: []string{`^src/greeter/\.git/opencode$`}, // its name for the project
 	},
 }
 
@@ -56,6 +72,7 @@ func TestAgents(t *testing.T) {
 	for _, a := range all {
 		t.Run(a.name, func(t *testing.T) {
 			d := s.newDesk(t, a.name)
+			d.sit(a)
 			before := d.look()
 			m, out := d.work(a)
 			d.judge(a, m, out, before)
@@ -63,12 +80,21 @@ func TestAgents(t *testing.T) {
 	}
 }
 
+// sit puts what the agent has kept into the home, and what the user tells it into the environment.
+func (d *desk) sit(a agent) {
+	d.t.Helper()
+	for name, text := range a.files {
+		d.put(d.home, name, text, 0o600)
+	}
+	d.own()
+	d.env = append(d.env, a.env...)
+}
+
 // work runs the agent to its end and returns its output.
 func (d *desk) work(a agent) (*model, string) {
 	d.t.Helper()
 	m := d.startModel(a.name, a.api)
 	cmd := d.command("agentos", slices.Concat([]string{"run", "--policy", "strict", "--name", a.name, a.name}, a.flags, a.args)...)
-	cmd.Env = append(cmd.Env, a.env...)
 	in, err := cmd.StdinPipe()
 	must(d.t, err)
 	var out, errs lines

@@ -116,13 +116,16 @@ func (d *desk) homeIs(a agent, before map[string]string) {
 	parent := func(rel string) bool { // of state that agentos made
 		return slices.ContainsFunc(p.State, func(s string) bool { return strings.HasPrefix(strings.TrimPrefix(s, "~/"), rel+"/") })
 	}
+	leaves := func(rel string) bool {
+		return slices.ContainsFunc(a.leaves, func(s string) bool { return regexp.MustCompile(s).MatchString(rel) })
+	}
 	after := d.look()
 	for _, rel := range keys(before, after) {
 		switch {
 		case before[rel] == after[rel], byCommit.MatchString(rel), rel == "src/greeter/greet.sh", rel == "src/greeter/test.log":
 		case below(rel, p.Protect):
 			d.t.Errorf("~/%s starts programs and was %q, is %q", rel, before[rel], after[rel])
-		case below(rel, p.State), parent(rel) && before[rel] == "":
+		case below(rel, p.State), parent(rel) && before[rel] == "", before[rel] == "" && leaves(rel):
 		default:
 			d.t.Errorf("~/%s was %q, is %q", rel, before[rel], after[rel])
 		}
@@ -190,6 +193,8 @@ func (d *desk) recordOf(a agent) {
 			secret = true
 		case e.Path == filepath.Join(d.ws, ".git/hooks/pre-commit") && rule == "protect ${workspace}/**/.git/hooks/**":
 			hook = true
+		case e.Rule == "" && e.Kind == "open" && d.above(e.Path): // looks for a project's beginning; what stands there is the jail's own
+			count["list directories above"]++
 		case e.Path == "": // the network, of which there is none yet
 			count[e.Kind+" "+e.Name]++
 		case slices.ContainsFunc(a.other, func(o string) bool { return strings.Contains(rule, o) }):
@@ -208,6 +213,12 @@ func (d *desk) recordOf(a agent) {
 	for _, k := range keys(ints(count)) {
 		d.t.Logf("also refused: %3d %s", count[k], k)
 	}
+}
+
+// above reports whether dir is one of those above the workspace or the agents' programs. A policy lets agents list those of usual places
+// (/home, /usr); this test's are not.
+func (d *desk) above(dir string) bool {
+	return strings.HasPrefix(d.ws, dir+"/") || strings.HasPrefix(d.agents, dir+"/") || dir == filepath.Join(filepath.Dir(d.agents), "lib")
 }
 
 func ints(m map[string]int) map[string]string {

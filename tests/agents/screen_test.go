@@ -108,19 +108,17 @@ func (s *screen) ends() {
 // seat is how a user sits down before one agent's screen.
 type seat struct {
 	agent
-	script string            // of testdata, without its extension
-	files  map[string]string // what the agent has kept in the home from earlier days
-	first  string            // on the first screen, a question whose answer is Enter
-	ready  string            // on the screen that takes a prompt
-	allow  string            // the question before a command is run, whose answer is Enter
-	prompt string            // of the line where one types
-	quit   string            // the command that ends it
+	script string // of testdata, without its extension
+	first  string // on the first screen, a question whose answer is Enter
+	ready  string // on the screen that takes a prompt
+	allow  string // the question before a command is run, whose answer is Enter
+	prompt string // of the line where one types
+	quit   string // the command that ends it
 }
 
 var seats = []seat{
 	{
 		agent: all[0], script: "claude-screen",
-		files: map[string]string{".claude.json": `{"hasCompletedOnboarding":true,"theme":"dark","customApiKeyResponses":{"approved":["` + key[len(key)-20:] + `"]}}`},
 		first: "Yes, I trust this folder", ready: "? for shortcuts", prompt: "❯ ", quit: "/exit",
 	},
 	{
@@ -137,7 +135,7 @@ func TestScreen(t *testing.T) {
 	for _, a := range seats {
 		t.Run(a.name, func(t *testing.T) {
 			d := s.newDesk(t, a.script)
-			d.sit(a)
+			d.sit(a.agent)
 			m := d.startModel(a.script, a.api)
 			term := d.open(append([]string{filepath.Join(d.bin, "agentos"), "run", "--policy", "strict", "--name", a.script, a.name}, a.flags...)...)
 			term.await(a.first)
@@ -164,14 +162,4 @@ func TestScreen(t *testing.T) {
 			}
 		})
 	}
-}
-
-// sit puts what the agent has kept into the home, and the agent's settings into the environment.
-func (d *desk) sit(a seat) {
-	d.t.Helper()
-	for name, text := range a.files {
-		d.put(d.home, name, text, 0o600)
-	}
-	d.own()
-	d.env = append(d.env, a.env...)
 }

@@ -36,9 +36,10 @@ type call struct {
 	Text  string         `toml:"text"` // instead of Input, for tools that take free text (custom tools of OpenAI)
 }
 
-// aside is a request outside of the conversation. Agents ask for titles and summaries that way, often without offering tools.
+// aside is a request outside of the conversation. Agents ask for titles and summaries that way.
 type aside struct {
 	Expect string `toml:"expect"` // expression for the newest text
+	Tools  bool   `toml:"tools"`  // the request offers tools; most do not
 	Say    string `toml:"say"`
 
 	expect *regexp.Regexp
@@ -122,7 +123,7 @@ func answered(id string) string {
 // next finds the reply to a request.
 func (s *script) next(q *request) (reply, error) {
 	for _, a := range s.Aside {
-		if q.after == "" && a.expect.MatchString(q.newest) {
+		if q.after == "" && q.tools == a.Tools && a.expect.MatchString(q.newest) {
 			return reply{name: "aside", text: a.Say}, nil
 		}
 	}
