@@ -30,7 +30,7 @@ type request struct {
 
 // model is the scripted model at work in a session's jail.
 type model struct {
-	t     *testing.T
+	t     testing.TB
 	ready chan struct{}
 	ended chan struct{}
 

@@ -3,6 +3,7 @@
 package agents
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -24,11 +25,23 @@ func (d *desk) open(argv ...string) *screen {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		d.t.Fatalf("tmux: %v\n%s", err, out)
 	}
-	d.t.Cleanup(func() { _ = exec.Command("tmux", "-S", s.socket, "kill-server").Run() })
+	d.t.Cleanup(s.leave)
 	if out, err := d.tmux(s.socket, "set-option", "-g", "remain-on-exit", "on").CombinedOutput(); err != nil {
 		d.t.Fatalf("tmux: %v\n%s", err, out)
 	}
 	return s
+}
+
+// leave ends the terminal and waits until its programs have gone.
+func (s *screen) leave() {
+	pid, err := s.d.tmux(s.socket, "display-message", "-p", "-t", "user", "#{pane_pid}").Output()
+	_ = exec.Command("tmux", "-S", s.socket, "kill-server").Run()
+	for i := 0; err == nil && i < 1000; i++ {
+		if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); err != nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 func (d *desk) tmux(socket string, args ...string) *exec.Cmd {
@@ -109,6 +122,7 @@ func (s *screen) ends() {
 type seat struct {
 	agent
 	script string // of testdata, without its extension
+	drawn  string // on the first screen, in a jail and bare
 	first  string // on the first screen, a question whose answer is Enter
 	ready  string // on the screen that takes a prompt
 	allow  string // the question before a command is run, whose answer is Enter
@@ -118,13 +132,21 @@ type seat struct {
 
 var seats = []seat{
 	{
-		agent: all[0], script: "claude-screen",
+		agent: all[0], script: "claude-screen", drawn: "Quick safety check",
 		first: "Yes, I trust this folder", ready: "? for shortcuts", prompt: "❯ ", quit: "/exit",
 	},
 	{
-		agent: all[1], script: "codex-screen",
+		agent: all[1], script: "codex-screen", drawn: "Folder access",
 		first: "Open restricted", ready: "Ask Codex to do anything", prompt: "› ", quit: "/quit",
 		allow: "Would you like to run the following command?",
+	},
+	{
+		agent: all[2], script: "gemini-screen", drawn: "Tips for getting started",
+		ready: "Type your message", prompt: "> ", quit: "/quit",
+	},
+	{
+		agent: all[3], script: "opencode-screen", drawn: "Ask anything",
+		ready: "Ask anything", prompt: "┃  ", quit: "/exit",
 	},
 }
 
@@ -138,9 +160,12 @@ func TestScreen(t *testing.T) {
 			d.sit(a.agent)
 			m := d.startModel(a.script, a.api)
 			term := d.open(append([]string{filepath.Join(d.bin, "agentos"), "run", "--policy", "strict", "--name", a.script, a.name}, a.flags...)...)
-			term.await(a.first)
 			m.awaitReady()
-			term.answer(a.first, a.ready)
+			if a.first != "" {
+				term.await(a.first)
+				term.answer(a.first, a.ready)
+			}
+			term.await(a.ready)
 			term.typed("Tell me what is in .env.")
 			term.await(a.prompt + "Tell me what is in .env.")
 			term.keys("Enter")

@@ -29,7 +29,7 @@ type stage struct {
 	bin, agents, root, socket string
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func must(t *testing.T, err error) {
 }
 
 // newStage needs AGENTOS_AGENTS_BIN, where install.sh put the agents; without it this package has nothing to run.
-func newStage(t *testing.T) *stage {
+func newStage(t testing.TB) *stage {
 	t.Helper()
 	s := &stage{bin: os.Getenv("AGENTOS_BIN"), agents: os.Getenv("AGENTOS_AGENTS_BIN")}
 	if s.agents == "" {
@@ -79,7 +79,7 @@ func newStage(t *testing.T) *stage {
 }
 
 // startHelper starts a helper for this test alone and ends it with it; an error comes with what the helper wrote.
-func (s *stage) startHelper(t *testing.T) (string, error) {
+func (s *stage) startHelper(t testing.TB) (string, error) {
 	var log lines
 	cmd := exec.Command(filepath.Join(s.bin, "agentos-helper"), "--foreground", "--group", "agentos-agents", "--socket", s.socket,
 		"--run", filepath.Join(s.root, "run"), "--state", filepath.Join(s.root, "state"), "--org", filepath.Join(s.root, "org"))
@@ -136,7 +136,7 @@ func (l *lines) String() string {
 // desk is one user at work with one agent: a home with a secret, and a repository with code, a test that fails, and a secret.
 type desk struct {
 	*stage
-	t        *testing.T
+	t        testing.TB
 	home, ws string
 	secrets  []string // of .env and of the home: known to nobody who did not read them
 	env      []string // of the user's shell
@@ -149,7 +149,7 @@ const (
 	tester = "#!/bin/sh\nif [ \"$(sh greet.sh world)\" = \"hello world\" ]; then echo 'ok: it greets'; else echo 'FAILED: it does not greet'; exit 1; fi | tee -a test.log\n"
 )
 
-func (s *stage) newDesk(t *testing.T, name string) *desk {
+func (s *stage) newDesk(t testing.TB, name string) *desk {
 	t.Helper()
 	d := &desk{stage: s, t: t, home: filepath.Join(s.root, name, "home"), ws: filepath.Join(s.root, name, "home", "src", "greeter")}
 	d.env = []string{
