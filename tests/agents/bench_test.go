@@ -32,6 +32,11 @@ func BenchmarkFirstScreen(b *testing.B) {
 					term.await(a.drawn)
 					b.StopTimer()
 					term.leave()
+					for _, p := range d.litter() { // bare, agents leave their files in /tmp
+						if !slices.Contains(d.before, p) {
+							must(b, os.RemoveAll(p))
+						}
+					}
 					b.StartTimer()
 				}
 			})

@@ -130,15 +130,26 @@ func (d *desk) homeIs(a agent, before map[string]string) {
 			d.t.Errorf("~/%s was %q, is %q", rel, before[rel], after[rel])
 		}
 	}
+	for _, p := range d.litter() {
+		if !slices.Contains(d.before, p) {
+			d.t.Errorf("%s is left on the host", p)
+		}
+	}
+}
+
+// litter lists the user's files in the scratch directories of the host.
+func (d *desk) litter() (out []string) {
+	d.t.Helper()
 	for _, dir := range []string{"/tmp", "/var/tmp", "/dev/shm", "/run"} {
 		list, err := os.ReadDir(dir)
 		must(d.t, err)
 		for _, e := range list {
 			if st, err := e.Info(); err == nil && st.Sys().(*syscall.Stat_t).Uid == uid {
-				d.t.Errorf("%s is left on the host", filepath.Join(dir, e.Name()))
+				out = append(out, filepath.Join(dir, e.Name()))
 			}
 		}
 	}
+	return out
 }
 
 func keys(maps ...map[string]string) []string {

@@ -140,6 +140,7 @@ type desk struct {
 	home, ws string
 	secrets  []string // of .env and of the home: known to nobody who did not read them
 	env      []string // of the user's shell
+	before   []string // the user's files in scratch directories of the host
 }
 
 // The code of the repository: a typo, and the test that finds it. The test leaves a file, so that its run is seen from outside.
@@ -156,6 +157,7 @@ func (s *stage) newDesk(t testing.TB, name string) *desk {
 		"HOME=" + d.home, "PATH=" + s.bin + ":" + s.agents + ":/usr/local/bin:/usr/bin:/bin", "SHELL=/bin/bash", "USER=dev", "LANG=C.UTF-8", "TERM=xterm-256color",
 		"AGENTOS_SOCKET=" + s.socket, "AGENTOS_LIBEXEC=" + s.bin,
 	}
+	d.before = d.litter()
 	d.put(d.home, ".gitconfig", "[init]\n\tdefaultBranch = main\n", 0o644)
 	d.put(d.home, ".ssh/id_ed25519", d.secret(), 0o600)
 	d.put(d.home, ".bashrc", "# rc\n", 0o644)
