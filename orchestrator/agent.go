@@ -3,7 +3,9 @@ package orchestrator
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/agentos/agentos/orchestrator/plugin"
@@ -78,8 +80,9 @@ func pluginAgent(p plugin.Plugin, args []string, pathEnv, workspace, home string
 	if err != nil {
 		return agent{}, located(err)
 	}
-	a := agent{name: p.Name, argv: append([]string{in.Argv0}, p.Command[1:]...), path: in.Path, set: p.Env.Set}
-	a.argv = append(a.argv, args...)
+	more, set := p.Undecided(workspace, home)
+	maps.Copy(set, p.Env.Set)
+	a := agent{name: p.Name, argv: slices.Concat([]string{in.Argv0}, p.Command[1:], more, args), path: in.Path, set: set}
 	a.vars = p.Vars(workspace, home, in)
 	a.state = stateEntries(a.vars.State)
 	return a, nil

@@ -60,6 +60,7 @@ var floors = []struct {
 	{4, userSide, "cmd/agentos", "the command line"},
 	{4, rootSide, "cmd/agentos-helper", "wires jail/helper"},
 	{4, rootSide, "cmd/agentos-init", "wires jail's init"},
+	{4, userSide, "tests/agents/model", "the scripted model that real agents talk to in their tests"},
 	{4, userSide, "tests/leak", "counts what jails leave behind, from outside"},
 	{4, userSide, "tests/bench", "measures the built programs from outside"},
 }

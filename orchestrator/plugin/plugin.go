@@ -29,6 +29,7 @@ type Plugin struct {
 	Protect []string `toml:"protect" json:"protect"` // those of its settings that can start programs
 	Hosts   []string `toml:"hosts" json:"hosts"`     // destinations it needs, as in [net] allow
 	Env     Env      `toml:"env" json:"env"`
+	Unless  []Unless `toml:"unless" json:"unless,omitempty"`
 }
 
 // Env is what a plugin wants in the environment.
@@ -197,6 +198,11 @@ func (p *Plugin) validate() error {
 			if key != "detect" && !inHome {
 				return fmt.Errorf("%s: %q must lie below ~/", key, s)
 			}
+		}
+	}
+	for i := range p.Unless {
+		if err := p.Unless[i].validate(); err != nil {
+			return err
 		}
 	}
 	for _, h := range p.Hosts {
