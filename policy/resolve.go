@@ -62,6 +62,7 @@ type Resolved struct {
 	Files        []Rule            `json:"files"`   // in the order of the automaton's rule numbers
 	Private      []string          `json:"private"` // paths that the jail makes for itself, sorted
 	AnyWorkspace bool              `json:"any_workspace"`
+	Fixed        bool              `json:"fixed,omitempty"` // Files may not be changed while a jail runs; Where has "files.live"
 	Net          NetRules          `json:"net"`
 	Syscalls     SyscallRules      `json:"syscalls"`
 	Resources    Resources         `json:"resources"`
@@ -290,6 +291,9 @@ func (r *Resolved) joinSingles(all []*merged) {
 		rank(strict, "audit.files", m, &r.Audit.Files, m.doc.Audit.Files, "denied", "changes", "all")
 		rank(strict, "audit.on_overload", m, &r.Audit.OnOverload, m.doc.Audit.OnOverload, "drop-and-count", "hold", "deny")
 		rank(strict, "terminal.osc52", m, &r.Terminal.OSC52, m.doc.Terminal.OSC52, "write", "deny")
+		if live := m.doc.Files.Live; strict("files.live", m, live != nil && !*live && !r.Fixed) {
+			r.Fixed = true
+		}
 		r.joinListen(i, m)
 		r.joinEnvSet(i, set, m)
 		for g, l := range m.doc.Require {

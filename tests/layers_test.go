@@ -47,6 +47,8 @@ var floors = []struct {
 	{1, both, "policy", "the document; resolved by the caller and again by root"},
 
 	{2, rootSide, "jail", "blueprint to live jail: gets a cgroup descriptor and filter bytes, knows neither package"},
+	{2, rootSide, "jail/generation", "which rules of a running jail judged an event, and what a running jail can take; pure"},
+	{2, rootSide, "jail/organisation", "the organisation's policy files, read by root for each decision"},
 	{2, userSide, "audit/view", "records as people and programs read them: filter, table, JSON lines"},
 	{2, userSide, "orchestrator/machine", "what this machine can enforce, asked without privilege and of the helper"},
 	{2, userSide, "orchestrator/plugin", "how an agent is installed and run: the user's files, never root's business"},

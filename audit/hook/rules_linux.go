@@ -71,6 +71,20 @@ func (h *Hook) dropLarge(j *jail) error {
 	return h.dropInner("rules_large", j.slot.index)
 }
 
+// PrepareRules does the slow part of the first [Hook.SetRules] of a jail ahead of it.
+// It is not needed, and may be called while rules are being compiled.
+func (h *Hook) PrepareRules(id uint32) error {
+	j, err := h.claim(id)
+	if err != nil {
+		return err
+	}
+	defer h.unclaim(j)
+	if j.state.Flags&flagLarge != 0 {
+		return nil
+	}
+	return h.makeLarge(j)
+}
+
 // SetRules replaces the automaton of a jail that runs. Every act is judged by the old
 // rules or by the new ones, never by both; when SetRules returns, nothing is judged by
 // the old ones any more. It waits for an RCU grace period (some 10 ms), the first time

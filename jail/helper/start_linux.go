@@ -20,6 +20,7 @@ import (
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/generation"
 	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
@@ -198,7 +199,7 @@ func (b *build) openLog() error {
 	if log.err != nil {
 		return log.err
 	}
-	log.explain = b.explain
+	log.rules = generation.New(generation.Rules{Policy: b.v.res, Explain: b.explain})
 	b.v.record.Store(log.recorder)
 	b.v.push(log.Close)
 	return nil
@@ -261,7 +262,7 @@ func (b *build) limit() error {
 
 func (b *build) assignRules() error {
 	v := b.v
-	return v.s.kernel.assign(v.number, v.jail.Pid, b.prepared)
+	return v.s.kernel.assign(v.number, v.jail.Pid, b.prepared, v.record.Load().kernelRule)
 }
 
 // limits are the policy's resources as a group takes them.
@@ -536,7 +537,7 @@ func (b *build) receipt() (json.RawMessage, error) {
 		"session": v.id, "name": v.name, "agent": v.doc.Agent, "uid": v.owner.uid, "workspace": v.res.Vars.Workspace,
 		"policy": v.res.Name, "policy_sha256": b.hash, "filter_sha256": b.sum, "kernel": kernelRelease(),
 		"tier": b.report.Tier, "landlock_abi": b.answer.ABI, "enforced": b.report.Enforced, "missing": b.report.Missing,
-		"refused": b.report.Refused, "build_steps": b.took, "steps": b.answer.Steps, "checks": b.answer.Checks, "build": v.s.build,
+		"refused": b.report.Refused, "layers": v.res.Layers, "build_steps": b.took, "steps": b.answer.Steps, "checks": b.answer.Checks, "build": v.s.build,
 	}
 	if before := b.checkedIn(); before != v.id {
 		fields["checked_in"] = before // the session whose receipt has the checks that were not made again

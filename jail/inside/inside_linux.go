@@ -29,6 +29,7 @@ type state struct {
 	spec    jail.Spec
 	parts   []*os.File // of jail.PartSpec and so on
 	rules   chan loaded
+	book    rulebook  // what the broker judges by
 	root    jail.Root // of the jail while it is built
 	abi     int       // Landlock ABI in force
 	ruleset int       // Landlock ruleset, -1 for none
