@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/agentos/agentos/jail/why"
 	"github.com/agentos/agentos/orchestrator/plugin"
 	"github.com/agentos/agentos/policy"
 )
@@ -18,6 +19,7 @@ type agent struct {
 	vars  policy.Vars
 	state []stateEntry
 	set   map[string]string
+	told  map[string]string // variables that tell it of the jail, unless the user has set them
 }
 
 // stateEntry is a file or directory of the user that an agent keeps.
@@ -79,7 +81,8 @@ func pluginAgent(p plugin.Plugin, args []string, pathEnv, workspace, home string
 		return agent{}, located(err)
 	}
 	a := agent{name: p.Name, argv: append([]string{in.Argv0}, p.Command[1:]...), path: in.Path, set: p.Env.Set}
-	a.argv = append(a.argv, args...)
+	more, told := p.Hint.For(args, home, why.Hint)
+	a.argv, a.told = append(append(a.argv, more...), args...), told
 	a.vars = p.Vars(workspace, home, in)
 	a.state = stateEntries(a.vars.State)
 	return a, nil

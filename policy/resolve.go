@@ -198,7 +198,7 @@ func (r *Resolved) addFiles(i int, m *merged) error {
 		for _, p := range m.lists[kind] {
 			text, except := strings.CutPrefix(p.Text, "!")
 			first := len(r.Files)
-			err := r.Vars.expand(text, quoteGlob, func(g string) {
+			err := r.Vars.expand(text, QuoteGlob, func(g string) {
 				if !slices.ContainsFunc(r.Files[first:], func(o Rule) bool { return o.Glob == g }) {
 					r.Files = append(r.Files, Rule{Kind: kind, Glob: g, Except: except, Layer: i, Pos: p.pos, Text: p.Text})
 				}

@@ -60,6 +60,7 @@ var commands = []struct {
 }{
 	{"run", (*program).runCommand},
 	{"audit", (*program).auditCommand},
+	{"why", (*program).whyCommand},
 	{"policy", (*program).policyCommand},
 	{"doctor", (*program).doctorCommand},
 	{"ps", (*program).psCommand},
@@ -82,6 +83,7 @@ func (p *program) root(args []string) *cobra.Command {
   agentos run claude               Claude Code, here, under the strict policy
   agentos run -- make test         any command
   agentos audit show --denied      what the last session was refused, and by which rule
+  agentos why                      which rule, and the line that would allow it
   agentos policy explain read .env whether, and which line says so
   agentos doctor                   what this machine can enforce`,
 		Args:              cobra.NoArgs,

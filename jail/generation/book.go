@@ -140,8 +140,8 @@ func (b *Book) At(e *event.Event) string {
 // why asks the policy for the rule that a producer could not name: where several
 // rules end in one state of the automaton, it keeps the verdict only.
 func (r *Rules) why(e *event.Event) string {
-	op, ok := Asked(e)
-	if r.Explain == nil || !ok || e.Verdict != event.Deny {
+	op := policy.Op(e.Asked())
+	if r.Explain == nil || op == "" || e.Verdict != event.Deny {
 		return ""
 	}
 	for _, p := range []string{e.Path, e.Path2} {
@@ -153,22 +153,4 @@ func (r *Rules) why(e *event.Event) string {
 		}
 	}
 	return ""
-}
-
-// Asked is what e asked of the file rules; ok is false when it was nothing.
-func Asked(e *event.Event) (op policy.Op, ok bool) {
-	// Linux open(2) flags: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC.
-	const changes = 0o1 | 0o2 | 0o100 | 0o1000
-	switch e.Kind {
-	case event.Open:
-		if e.Flags&changes != 0 {
-			return policy.OpWrite, true
-		}
-		return policy.OpRead, true
-	case event.Exec:
-		return policy.OpExec, true
-	case event.Create, event.Mkdir, event.Mknod, event.Symlink, event.Link, event.Rename, event.Unlink, event.Rmdir, event.Truncate, event.Chmod, event.Chown, event.Setattr:
-		return policy.OpWrite, true
-	}
-	return "", false
 }

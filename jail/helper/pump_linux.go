@@ -48,6 +48,9 @@ func (v *session) readControl(j *jail.Jail, ready chan<- initAnswer) {
 			break
 		}
 		switch {
+		case m.Op == jail.OpWhy:
+			packet.CloseAll(fds)
+			v.why(j, m)
 		case m.ID != 0:
 			v.mu.Lock()
 			ch := v.pending[m.ID]

@@ -20,6 +20,7 @@ import (
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/generation"
 	"github.com/agentos/agentos/jail/rpc"
+	"github.com/agentos/agentos/jail/why"
 )
 
 // signer is the key of all logs of this machine.
@@ -65,7 +66,8 @@ type recorder struct {
 	holds   atomic.Uint32                // reasons why the jail is held
 	live    atomic.Uint64                // when the jail check was over, CLOCK_BOOTTIME ns; 0 = not yet
 
-	rules *generation.Book // names rules; set before the jail starts
+	rules  *generation.Book // names rules; set before the jail starts
+	memory why.Memory       // of what was denied
 
 	records, denied atomic.Uint64
 	once            sync.Once
@@ -171,6 +173,7 @@ func (r *recorder) put(e event.Event) {
 	r.tallying.Unlock()
 	if e.Denied() && !checked {
 		r.denied.Add(1)
+		r.memory.Add(&e)
 	}
 }
 
@@ -202,6 +205,27 @@ func (r *recorder) name(e *event.Event) {
 	case e.Rule == "" && e.Verdict == event.Deny:
 		e.Rule = r.rules.At(e)
 	}
+}
+
+// why answers a question that somebody in the jail has asked init. What it says is
+// theirs to know: their rules, and what they tried.
+func (v *session) why(j *jail.Jail, m jail.Message) {
+	r := v.record.Load()
+	if r == nil || r.rules == nil || len(m.Text) > jail.MaxQuestion {
+		return // nobody is in the jail yet, or init does not do its work
+	}
+	answer := func(text string) {
+		_ = j.Control.Send(jail.Message{Op: jail.OpWhy, ID: m.ID, Text: text}) // init has ended
+	}
+	if !r.memory.May(time.Now()) {
+		answer(why.Busy)
+		return
+	}
+	v.settle(j) // what was denied just now, too
+	now := r.rules.Now()
+	vars := now.Policy.Vars
+	g := why.Ground{Session: v.name, Workspace: vars.Workspace, Home: vars.Home, Layers: now.Policy.Layers}
+	answer(r.memory.Answer(m.Text, jail.MaxAnswer, g, now.Explain, time.Now()))
 }
 
 // kernelRule is what a kernel record's number of a rule means.

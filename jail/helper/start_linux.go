@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,7 @@ import (
 	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
+	"github.com/agentos/agentos/jail/why"
 	"github.com/agentos/agentos/policy"
 )
 
@@ -445,7 +447,7 @@ func (b *build) planKey(in jail.Input) (string, error) {
 }
 
 // ownSources adds what every jail has whatever the policy says: devices, the
-// home layer and, where rules live in the kernel, the program of the jail check.
+// home layer, and what it has of ours to see.
 func (b *build) ownSources(in *jail.Input) error {
 	for _, d := range jail.Devices {
 		if err := b.open("/dev/"+d, "/dev/"+d); err == nil {
@@ -454,14 +456,13 @@ func (b *build) ownSources(in *jail.Input) error {
 			return err
 		}
 	}
-	if b.v.s.kernel.enforces() {
-		fd, err := unix.FcntlInt(b.v.s.initFile.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		b.sources[jail.CanaryPath] = source{file: os.NewFile(uintptr(fd), jail.CanaryPath), attach: jail.Attach{ReadOnly: true}, own: true}
-		in.System = append(in.System, jail.Given{Path: jail.CanaryPath, ReadOnly: true, Exec: true, Own: true})
+	fd, err := unix.FcntlInt(b.v.s.initFile.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
 	}
+	b.sources[jail.ToolPath] = source{file: os.NewFile(uintptr(fd), jail.ToolPath), attach: jail.Attach{ReadOnly: true}, own: true}
+	in.System = append(in.System, jail.Given{Path: jail.ToolPath, ReadOnly: true, Exec: true, Own: true})
+	in.Hint = why.Hint
 	return b.open(b.v.res.Vars.Home, b.homeDir)
 }
 
@@ -478,7 +479,10 @@ func (b *build) open(target, path string) error {
 // tellInit sends init everything it builds the jail of.
 func (b *build) tellInit() error {
 	v := b.v
-	b.spec.Process = jail.Process{Argv: v.doc.Argv, Env: v.doc.Env, Cwd: v.doc.Cwd}
+	const session = "AGENTOS_SESSION="
+	env := slices.DeleteFunc(slices.Clone(v.doc.Env), func(e string) bool { return strings.HasPrefix(e, session) })
+	env = append(env, session+v.name)
+	b.spec.Process = jail.Process{Argv: v.doc.Argv, Env: env, Cwd: v.doc.Cwd}
 	b.spec.Audit = v.res.Audit.Files
 	b.spec.Broker = b.broker
 	b.spec.Opens, b.parts.Opens = v.opens != nil, v.opens
