@@ -14,8 +14,9 @@
 //	                                    <--  Ready {steps, check} | Failed {step, text}
 //	Run {proc, terminal} + [in out err] -->  forks the agent from the launch thread
 //	                                    <--  Running {proc, pid} + [pty master] | Failed
-//	Run, Signal, Resize at any time     -->
+//	Run, Signal, Resize, Rules at any time ->
 //	                                    <--  Changed {proc, exited | stopped}
+//	Why {answer}                       <-->  Why {question of a process of the jail}
 //	(events socket)                     <--  batches of audit/event in binary form
 //	close                               -->  init ends; the kernel ends the rest
 //

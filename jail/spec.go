@@ -145,6 +145,7 @@ type Input struct {
 	System    []Given  // further binds made by the helper
 	HomeBind  bool     // there is a descriptor for the home layer
 	Covers    []string // directories of which only what is mounted below is shown
+	Hint      string   // what agents are told about the jail, see HintPath; "" = nothing
 }
 
 // Sizes of private tmpfs, in bytes: of those for which the policy names none, and
@@ -169,8 +170,21 @@ var ProcMasks = []string{
 	"/proc/tty", "/proc/vmallocinfo", "/proc/zoneinfo",
 }
 
-// CanaryPath is where a jail has the program of its check, if Canaries.Child.
-const CanaryPath = "/run/.agentos-canary"
+// What a jail has of ours to see: the program of init, which is the canary of the jail
+// check where Canaries.Child says so and `agentos why` in everybody's hands; the socket
+// that answers it; and a text for agents.
+const (
+	ToolPath  = "/run/agentos/bin/agentos"
+	WhySocket = "/run/agentos/why.sock"
+	HintPath  = "/run/agentos/AGENTS.md"
+)
+
+// Bounds, in bytes, of a question at [WhySocket] and of the answer; package jail/why
+// says what they are.
+const (
+	MaxQuestion = 4096 + 16 // PATH_MAX and a word
+	MaxAnswer   = 16 << 10
+)
 
 // Devices are the character devices a jail has, if the host has them.
 var Devices = []string{"full", "null", "random", "tty", "urandom", "zero"}
@@ -202,6 +216,9 @@ func Compile(in Input) (Plan, error) {
 		{Kind: Tmpfs, Target: "/var/tmp", Size: tmp, Mode: 0o1777, Own: true},
 		{Kind: Tmpfs, Target: "/run", Size: RunTmp, Mode: 0o755, Own: true},
 		{Kind: Dir, Target: fmt.Sprintf("/run/user/%d", in.UID), Mode: 0o700, Agent: true, Own: true},
+	}
+	if in.Hint != "" {
+		all = append(all, Mount{Kind: File, Target: HintPath, Data: in.Hint, Own: true})
 	}
 	all = append(all, identity(in)...)
 	if in.HomeBind {

@@ -12,6 +12,8 @@ const (
 	OpSignal  = "signal"  // helper: signal the foreground of a process
 	OpResize  = "resize"  // helper: set a terminal's size
 	OpChanged = "changed" // init: a process exited or stopped
+	OpRules   = "rules"   // helper: these rules, a sealed memfd, hold from now on; init: they do
+	OpWhy     = "why"     // init: somebody in the jail asks this; helper: the answer
 )
 
 // Message is every datagram on the control socket. Op says which fields count.
@@ -35,6 +37,7 @@ type Message struct {
 	Steps  []Step   `json:"steps,omitempty"`
 	Checks []Check  `json:"checks,omitempty"`
 	ABI    int      `json:"abi,omitempty"` // Landlock ABI in force
+	Gen    uint32   `json:"gen,omitempty"` // rules: their generation
 }
 
 // Step is the time one step of init took.

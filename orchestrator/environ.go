@@ -12,6 +12,13 @@ import (
 	"github.com/agentos/agentos/policy"
 )
 
+// toolDir is where a jail has the `agentos` for those inside; its init answers it
+// (jail.ToolPath, which is on the other side of the gate).
+const toolDir = "/run/agentos/bin"
+
+// hint is what every program of a jail can find out about it, in its environment.
+const hint = "files are limited by a policy: `agentos why` tells what was denied and how to ask for it, /run/agentos/AGENTS.md more"
+
 // standardPath are the directories of programs that every jail has.
 var standardPath = []string{"/usr/local/bin", "/usr/bin", "/bin"}
 
@@ -37,6 +44,13 @@ func environ(view []policy.Mount, r *policy.Resolved, parent []string, a agent, 
 	vars["USER"], vars["LOGNAME"] = user, user
 	vars["SHELL"] = shell(had("SHELL"))
 	vars["AGENTOS"] = "1"
+	vars["AGENTOS_POLICY"] = r.Name
+	vars["AGENTOS_HINT"] = hint
+	for k, v := range a.told {
+		if _, own := vars[k]; !own && had(k) == "" {
+			vars[k] = v
+		}
+	}
 	vars["PWD"] = r.Vars.Workspace
 	if t := had("TERM"); t != "" {
 		vars["TERM"] = t
@@ -74,7 +88,7 @@ func lookup(env []string) func(string) string {
 	}
 }
 
-// searchPath begins with first, keeps of the user's PATH, in order, the
+// searchPath begins with what is ours, and first, keeps of the user's PATH, in order, the
 // directories from which the jail may execute, and ends with the standard ones.
 func searchPath(first []string, parent string, view []policy.Mount) string {
 	var out []string
@@ -83,7 +97,7 @@ func searchPath(first []string, parent string, view []policy.Mount) string {
 			out = append(out, dir)
 		}
 	}
-	for _, dir := range first {
+	for _, dir := range append([]string{toolDir}, first...) {
 		add(dir)
 	}
 	for _, dir := range strings.Split(parent, ":") {

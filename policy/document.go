@@ -52,6 +52,7 @@ type Files struct {
 	Protect      []Item `json:"protect,omitzero" item:"glob!" doc:"never written, renamed or removed; '!GLOB' is an exception to the entries above it"`
 	Private      []Item `json:"private,omitzero" item:"path!" doc:"paths that the jail makes for itself; what the host has there is not shown"`
 	AnyWorkspace *bool  `json:"any_workspace,omitzero" doc:"permit / or the home directory itself as the workspace"`
+	Live         *bool  `json:"live,omitzero" doc:"false: these rules may not be changed while a jail runs (agentos policy set)"`
 }
 
 // Net is the [net] section.

@@ -158,8 +158,8 @@ func (v *Vars) expand(s string, quote func(string) string, add func(string)) err
 	return nil
 }
 
-// quoteGlob makes every byte of p stand for itself in a glob.
-func quoteGlob(p string) string {
+// QuoteGlob makes every byte of p stand for itself in a glob.
+func QuoteGlob(p string) string {
 	if !strings.ContainsAny(p, `*?[]{},\!`) {
 		return p
 	}

@@ -192,6 +192,7 @@ func (d *Document) list(kind Kind) *[]Item {
 func (m *merged) singles(d *Document) {
 	t := m.doc
 	replace(&t.Files.AnyWorkspace, d.Files.AnyWorkspace)
+	replace(&t.Files.Live, d.Files.Live)
 	replace(&t.Net.Listen, d.Net.Listen)
 	replace(&t.Syscalls.Profile, d.Syscalls.Profile)
 	replace(&t.Syscalls.UserNamespaces, d.Syscalls.UserNamespaces)

@@ -62,6 +62,7 @@ type Resolved struct {
 	Files        []Rule            `json:"files"`   // in the order of the automaton's rule numbers
 	Private      []string          `json:"private"` // paths that the jail makes for itself, sorted
 	AnyWorkspace bool              `json:"any_workspace"`
+	Fixed        bool              `json:"fixed,omitempty"` // Files may not be changed while a jail runs; Where has "files.live"
 	Net          NetRules          `json:"net"`
 	Syscalls     SyscallRules      `json:"syscalls"`
 	Resources    Resources         `json:"resources"`
@@ -197,7 +198,7 @@ func (r *Resolved) addFiles(i int, m *merged) error {
 		for _, p := range m.lists[kind] {
 			text, except := strings.CutPrefix(p.Text, "!")
 			first := len(r.Files)
-			err := r.Vars.expand(text, quoteGlob, func(g string) {
+			err := r.Vars.expand(text, QuoteGlob, func(g string) {
 				if !slices.ContainsFunc(r.Files[first:], func(o Rule) bool { return o.Glob == g }) {
 					r.Files = append(r.Files, Rule{Kind: kind, Glob: g, Except: except, Layer: i, Pos: p.pos, Text: p.Text})
 				}
@@ -290,6 +291,9 @@ func (r *Resolved) joinSingles(all []*merged) {
 		rank(strict, "audit.files", m, &r.Audit.Files, m.doc.Audit.Files, "denied", "changes", "all")
 		rank(strict, "audit.on_overload", m, &r.Audit.OnOverload, m.doc.Audit.OnOverload, "drop-and-count", "hold", "deny")
 		rank(strict, "terminal.osc52", m, &r.Terminal.OSC52, m.doc.Terminal.OSC52, "write", "deny")
+		if live := m.doc.Files.Live; strict("files.live", m, live != nil && !*live && !r.Fixed) {
+			r.Fixed = true
+		}
 		r.joinListen(i, m)
 		r.joinEnvSet(i, set, m)
 		for g, l := range m.doc.Require {

@@ -48,6 +48,9 @@ var floors = []struct {
 	{1, both, "policy", "the document; resolved by the caller and again by root"},
 
 	{2, rootSide, "jail", "blueprint to live jail: gets a cgroup descriptor and filter bytes, knows neither package"},
+	{2, rootSide, "jail/generation", "which rules of a running jail judged an event, and what a running jail can take; pure"},
+	{2, both, "jail/why", "a denial in words, and what would allow it: for a jail's own questions and for its user"},
+	{2, rootSide, "jail/organisation", "the organisation's policy files, read by root for each decision"},
 	{2, userSide, "audit/view", "records as people and programs read them: filter, table, JSON lines"},
 	{2, userSide, "orchestrator/machine", "what this machine can enforce, asked without privilege and of the helper"},
 	{2, userSide, "orchestrator/trust", "what a session left that others run: the record against the disk and the repository; reaches no helper"},

@@ -97,8 +97,8 @@ func TestConstants(t *testing.T) {
 			t.Errorf("%s is %d in C (there: %v), event.Kind %d", name, got, ok, k)
 		}
 	}
-	if c["KINDS"] <= uint64(event.Gap) {
-		t.Errorf("KINDS is %d, but there are kinds up to %d", c["KINDS"], event.Gap)
+	if c["KINDS"] <= uint64(event.Policy) {
+		t.Errorf("KINDS is %d, but there are kinds up to %d", c["KINDS"], event.Policy)
 	}
 }
 

@@ -47,6 +47,9 @@ type jail struct {
 	active  bool
 	counted time.Time
 	tap     func(uint32, event.Event)
+	// The large table, once there is one; see rules_linux.go.
+	large    *ebpf.Map
+	swapping chan struct{} // while its rules are swapped; closed after
 }
 
 // Load is [Install], in a child of [Options.Executable] where there is one, and [Open].
@@ -200,6 +203,9 @@ func (h *Hook) Close() error {
 	defer h.mu.Unlock()
 	for id, j := range h.jails {
 		j.close()
+		if j.large != nil {
+			j.large.Close()
+		}
 		j.slot.close()
 		delete(h.jails, id)
 	}

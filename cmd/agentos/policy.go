@@ -19,11 +19,11 @@ import (
 func (p *program) policyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "policy",
-		Short: "list, show, check and explain policies",
+		Short: "list, show, check, explain and change policies",
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(p.policyList(), p.policyShow(), p.policyCheck(), p.policyExplain(), p.policySchema())
+	c.AddCommand(p.policyList(), p.policyShow(), p.policyCheck(), p.policyExplain(), p.policySet(), p.policySchema())
 	return c
 }
 
@@ -362,6 +362,53 @@ func (p *program) verdict(v policy.Verdict, depends bool) {
 	text := v.Rule.Text
 	p.out.linef("%s: %s %s", word, v.Rule.Kind, event.Printable(text))
 	p.out.linef("  at %s", event.Printable(v.Rule.Pos))
+}
+
+func (p *program) policySet() *cobra.Command {
+	asJSON := false
+	c := &cobra.Command{
+		Use:   "set SESSION FILE|NAME",
+		Short: "change the file rules of a running session",
+		Long: `Puts the file rules of a policy in the place of those of a running session: the read, write, exec, deny and protect lists of
+[files], joined with the other layers as at a start. From then on every new act is judged by them; what is open stays open, and what
+is mapped stays mapped. Everything else of the policy must be as it was, and nothing may be granted that the session was not given at its start.`,
+		Example: "  agentos policy set fix-login ./tighter.toml\n  agentos audit show fix-login --kind session   # who changed what",
+		Args:    count(2, 2, "a session and a policy"),
+		RunE: func(c *cobra.Command, args []string) error {
+			g, err := p.gate(c.Context())
+			if err != nil {
+				return err
+			}
+			defer func() { _ = g.Close() }()
+			set, err := orchestrator.SetPolicy(c.Context(), g, args[0], args[1], p.home)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return p.out.json(set)
+			}
+			for _, r := range set.Refused {
+				p.err.note("not granted: %s", r)
+			}
+			if set.Remaining != "" {
+				p.err.note("%s", set.Remaining)
+			}
+			if !set.Changed {
+				p.out.linef("%s has these rules already", event.Printable(set.Session))
+				return nil
+			}
+			p.out.linef("%s: %s holds, generation %d, put in place in %.1f ms", event.Printable(set.Session), event.Printable(set.Policy), set.Generation, float64(set.Took)/1000)
+			return nil
+		},
+		ValidArgsFunction: func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return p.completeSessions(c, args, word)
+			}
+			return p.completePolicies(c, args, word)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
 }
 
 func (p *program) policySchema() *cobra.Command {

@@ -61,6 +61,7 @@ var commands = []struct {
 	{"run", (*program).runCommand},
 	{"audit", (*program).auditCommand},
 	{"trust", (*program).trustCommand},
+	{"why", (*program).whyCommand},
 	{"policy", (*program).policyCommand},
 	{"doctor", (*program).doctorCommand},
 	{"ps", (*program).psCommand},
@@ -84,6 +85,7 @@ func (p *program) root(args []string) *cobra.Command {
   agentos run -- make test         any command
   agentos audit show --denied      what the last session was refused, and by which rule
   agentos trust                    what it left that your tools will run or obey
+  agentos why                      which rule, and the line that would allow it
   agentos policy explain read .env whether, and which line says so
   agentos doctor                   what this machine can enforce`,
 		Args:              cobra.NoArgs,

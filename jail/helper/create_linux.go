@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/policy"
@@ -34,7 +35,7 @@ func (c *conversation) create(f *os.File) (any, []*os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	org, err := c.s.readOrg()
+	org, err := organisation.Read(c.s.opt.Org)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -85,23 +86,31 @@ var errNoDraft = &rpc.Error{Code: rpc.Invalid, Text: "this conversation has no d
 // readDocument reads the whole document once. Only a sealed memfd is read: any
 // other file could block, change or grow.
 func readDocument(f *os.File) (doc rpc.Document, err error) {
-	const sealed = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
-	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
-	if err != nil || seals&sealed != sealed {
-		return doc, invalid("the document must be a sealed memfd")
-	}
-	st, err := f.Stat()
+	data, err := readSealed(f)
 	if err != nil {
 		return doc, err
 	}
+	return doc, packet.UnmarshalDocument(data, &doc)
+}
+
+func readSealed(f *os.File) ([]byte, error) {
+	const sealed = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
+	if err != nil || seals&sealed != sealed {
+		return nil, invalid("the document must be a sealed memfd")
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
 	if st.Size() > rpc.MaxDocument {
-		return doc, &rpc.Error{Code: rpc.Invalid, Text: fmt.Sprintf("policy, arguments and environment take %d bytes; %d are the limit", st.Size(), rpc.MaxDocument)}
+		return nil, &rpc.Error{Code: rpc.Invalid, Text: fmt.Sprintf("policy, arguments and environment take %d bytes; %d are the limit", st.Size(), rpc.MaxDocument)}
 	}
 	data := make([]byte, st.Size())
 	if _, err := f.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) {
-		return doc, fmt.Errorf("read document: %w", err)
+		return nil, fmt.Errorf("read document: %w", err)
 	}
-	return doc, packet.UnmarshalDocument(data, &doc)
+	return data, nil
 }
 
 func checkDocument(doc rpc.Document, v policy.Vars) error {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/audit/hook"
+	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/opens"
-	"github.com/agentos/agentos/policy"
 	"github.com/agentos/agentos/policy/glob"
 )
 
@@ -101,14 +101,13 @@ func (s *Server) observed(number uint32, e event.Event) {
 // looked turns an open that found nothing into a refusal if a rule refuses that name: who
 // looks for keys is worth a record where there are none. Else it answers false.
 func (v *session) looked(e *event.Event) bool {
-	acc := v.policy.rules.Match(e.Path)
+	now := v.record.Load().rules.Now()
+	acc := now.Explain.Automaton().Match(e.Path)
 	if acc.Allows(glob.Read) || acc.Rule[glob.Read] == glob.NoRule {
 		return false
 	}
 	e.Verdict = event.Deny
-	if rule := acc.Rule[glob.Read]; rule != glob.SomeRule { // else the recorder names it
-		e.Rule = ruleText(v.res, rule)
-	}
+	e.Rule = jail.RuleRef(now.Number, acc.Rule[glob.Read])
 	return true
 }
 
@@ -155,7 +154,7 @@ func (k *kernel) reserve(number uint32, cgroupID uint64) error {
 
 // assign gives a reserved jail its rules. From then on only init, by its host
 // pid, is trusted: it builds the view, which the rules are about.
-func (k *kernel) assign(number uint32, init int, p *prepared) error {
+func (k *kernel) assign(number uint32, init int, p *prepared, name func(uint16) string) error {
 	if k.h == nil {
 		return nil
 	}
@@ -170,7 +169,7 @@ func (k *kernel) assign(number uint32, init int, p *prepared) error {
 		Rules: p.rules.Bytes(), Audit: audit, Enforce: true, Strict: true,
 		Opens:    audit == hook.AuditAll && (p.reads || !p.broker) && !k.enforces(),
 		Reads:    p.reads && (audit == hook.AuditAll || p.asks()),
-		RuleText: func(i uint16) string { return ruleText(p.res, i) },
+		RuleText: name,
 	})
 }
 
@@ -206,12 +205,4 @@ func kernelRelease() string {
 		return fmt.Sprintf("unknown: %v", err)
 	}
 	return unix.ByteSliceToString(u.Release[:])
-}
-
-// ruleText is rule i of a policy as a record names it.
-func ruleText(res *policy.Resolved, i uint16) string {
-	if int(i) >= len(res.Files) {
-		return ""
-	}
-	return res.Files[i].String()
 }

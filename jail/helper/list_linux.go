@@ -36,7 +36,7 @@ func (c *conversation) list(m rpc.ListSessions) (any, []*os.File, error) {
 	for _, a := range past {
 		if !live[a.ID] {
 			out.Sessions = append(out.Sessions, rpc.Session{
-				ID: a.ID, Name: a.Name, Agent: a.Agent, Policy: a.Policy, Workspace: a.Workspace, UID: a.UID,
+				ID: a.ID, Name: a.Name, Agent: a.Agent, Policy: a.Policy, Swaps: a.Swaps, Workspace: a.Workspace, UID: a.UID,
 				State: "ended", Started: a.Started, Denied: a.Denied, Records: a.Records,
 			})
 		}
@@ -68,9 +68,9 @@ func fit(rows []rpc.Session) []rpc.Session {
 }
 
 func (v *session) row() rpc.Session {
-	a := v.record.Load().about
+	a := v.record.Load().described()
 	r := rpc.Session{
-		ID: a.ID, Name: a.Name, Agent: a.Agent, Policy: a.Policy, Workspace: a.Workspace, UID: a.UID,
+		ID: a.ID, Name: a.Name, Agent: a.Agent, Policy: a.Policy, Swaps: a.Swaps, Workspace: a.Workspace, UID: a.UID,
 		State: v.state(), Started: a.Started, Denied: v.record.Load().denied.Load(), Records: v.record.Load().records.Load(),
 	}
 	if v.group != nil {
@@ -176,7 +176,7 @@ func (c *conversation) lookup(ref string) (about, *session, error) {
 	}
 	c.s.mu.Unlock()
 	if best != nil {
-		return best.record.Load().about, best, nil
+		return best.record.Load().described(), best, nil
 	}
 	past, err := c.s.past(c.peer)
 	if err != nil {

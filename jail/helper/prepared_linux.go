@@ -12,6 +12,7 @@ import (
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/broker"
 	"github.com/agentos/agentos/jail/opens"
+	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/jail/seccomp"
@@ -67,15 +68,15 @@ type resolved struct {
 
 // get resolves the policy of a document below the organisation's files, which
 // were read just now.
-func (c *resolved) get(org []orgFile, document []byte) (*policy.Resolved, error) {
+func (c *resolved) get(org []organisation.File, document []byte) (*policy.Resolved, error) {
 	sum := sha256.New()
 	part := func(data []byte) {
 		_ = binary.Write(sum, binary.LittleEndian, uint64(len(data))) // a hash takes all
 		sum.Write(data)
 	}
 	for _, f := range org {
-		part([]byte(f.path))
-		part(f.data)
+		part([]byte(f.Path))
+		part(f.Data)
 	}
 	part(document)
 	key := [sha256.Size]byte(sum.Sum(nil))
@@ -89,7 +90,7 @@ func (c *resolved) get(org []orgFile, document []byte) (*policy.Resolved, error)
 	if stack.Builtins != policy.BuiltinDigest() {
 		return nil, &rpc.Error{Code: rpc.Unsupported, Text: "the builtin policies of the helper are not those of the caller", Hint: "install agentos and agentos-helper from one release"}
 	}
-	layers, err := orgLayers(org)
+	layers, err := organisation.Layers(org)
 	if err != nil {
 		return nil, err
 	}

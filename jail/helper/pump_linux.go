@@ -48,6 +48,9 @@ func (v *session) readControl(j *jail.Jail, ready chan<- initAnswer) {
 			break
 		}
 		switch {
+		case m.Op == jail.OpWhy:
+			packet.CloseAll(fds)
+			v.why(j, m)
 		case m.ID != 0:
 			v.mu.Lock()
 			ch := v.pending[m.ID]
@@ -173,7 +176,7 @@ func (v *session) readEvents(j *jail.Jail) {
 
 func (v *session) take(data []byte, fds []*os.File) {
 	packet.CloseAll(fds)
-	if err := jail.EachEvent(data, v.fromInit); err != nil {
+	if err := jail.EachEvent(data, v.record.Load().put); err != nil {
 		v.record.Load().put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "init sent " + err.Error()})
 	}
 }
@@ -197,14 +200,6 @@ func (v *session) settle(j *jail.Jail) {
 			v.s.log.Error("read kernel events", "session", v.id, "error", err)
 		}
 	}
-}
-
-// fromInit records an event of init, which names rules by number.
-func (v *session) fromInit(e event.Event) {
-	if i, ok := jail.RuleIndex(e.Rule); ok {
-		e.Rule = ruleText(v.res, i)
-	}
-	v.record.Load().put(e)
 }
 
 func firstLine(s string) string {

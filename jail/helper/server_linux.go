@@ -428,6 +428,8 @@ func (c *conversation) answer(ctx context.Context, r rpc.Request, fds []*os.File
 		return with(r, func(m rpc.SessionRef) (any, []*os.File, error) { return c.kill(m) })
 	case rpc.List:
 		return with(r, func(m rpc.ListSessions) (any, []*os.File, error) { return c.list(m) })
+	case rpc.Policy:
+		return with(r, func(m rpc.SetPolicy) (any, []*os.File, error) { return c.setPolicy(m, fds[0]) })
 	case rpc.Log:
 		return with(r, func(m rpc.LogRef) (any, []*os.File, error) { return c.logs(m) })
 	case rpc.Probe:

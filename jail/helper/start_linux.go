@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,9 +21,11 @@ import (
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/generation"
 	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
+	"github.com/agentos/agentos/jail/why"
 	"github.com/agentos/agentos/policy"
 )
 
@@ -198,7 +201,7 @@ func (b *build) openLog() error {
 	if log.err != nil {
 		return log.err
 	}
-	log.explain = b.explain
+	log.rules = generation.New(generation.Rules{Policy: b.v.res, Explain: b.explain})
 	b.v.record.Store(log.recorder)
 	b.v.push(log.Close)
 	return nil
@@ -261,7 +264,7 @@ func (b *build) limit() error {
 
 func (b *build) assignRules() error {
 	v := b.v
-	return v.s.kernel.assign(v.number, v.jail.Pid, b.prepared)
+	return v.s.kernel.assign(v.number, v.jail.Pid, b.prepared, v.record.Load().kernelRule)
 }
 
 // limits are the policy's resources as a group takes them.
@@ -444,7 +447,7 @@ func (b *build) planKey(in jail.Input) (string, error) {
 }
 
 // ownSources adds what every jail has whatever the policy says: devices, the
-// home layer and, where rules live in the kernel, the program of the jail check.
+// home layer, and what it has of ours to see.
 func (b *build) ownSources(in *jail.Input) error {
 	for _, d := range jail.Devices {
 		if err := b.open("/dev/"+d, "/dev/"+d); err == nil {
@@ -453,14 +456,13 @@ func (b *build) ownSources(in *jail.Input) error {
 			return err
 		}
 	}
-	if b.v.s.kernel.enforces() {
-		fd, err := unix.FcntlInt(b.v.s.initFile.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		b.sources[jail.CanaryPath] = source{file: os.NewFile(uintptr(fd), jail.CanaryPath), attach: jail.Attach{ReadOnly: true}, own: true}
-		in.System = append(in.System, jail.Given{Path: jail.CanaryPath, ReadOnly: true, Exec: true, Own: true})
+	fd, err := unix.FcntlInt(b.v.s.initFile.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
 	}
+	b.sources[jail.ToolPath] = source{file: os.NewFile(uintptr(fd), jail.ToolPath), attach: jail.Attach{ReadOnly: true}, own: true}
+	in.System = append(in.System, jail.Given{Path: jail.ToolPath, ReadOnly: true, Exec: true, Own: true})
+	in.Hint = why.Hint
 	return b.open(b.v.res.Vars.Home, b.homeDir)
 }
 
@@ -477,7 +479,10 @@ func (b *build) open(target, path string) error {
 // tellInit sends init everything it builds the jail of.
 func (b *build) tellInit() error {
 	v := b.v
-	b.spec.Process = jail.Process{Argv: v.doc.Argv, Env: v.doc.Env, Cwd: v.doc.Cwd}
+	const session = "AGENTOS_SESSION="
+	env := slices.DeleteFunc(slices.Clone(v.doc.Env), func(e string) bool { return strings.HasPrefix(e, session) })
+	env = append(env, session+v.name)
+	b.spec.Process = jail.Process{Argv: v.doc.Argv, Env: env, Cwd: v.doc.Cwd}
 	b.spec.Audit = v.res.Audit.Files
 	b.spec.Broker = b.broker
 	b.spec.Opens, b.parts.Opens = v.opens != nil, v.opens
@@ -543,7 +548,7 @@ func (b *build) receipt() (json.RawMessage, error) {
 		"session": v.id, "name": v.name, "agent": v.doc.Agent, "uid": v.owner.uid, "workspace": v.res.Vars.Workspace,
 		"policy": v.res.Name, "policy_sha256": b.hash, "filter_sha256": b.sum, "kernel": kernelRelease(),
 		"tier": b.report.Tier, "landlock_abi": b.answer.ABI, "enforced": b.report.Enforced, "missing": b.report.Missing,
-		"refused": b.report.Refused, "build_steps": b.took, "steps": b.answer.Steps, "checks": b.answer.Checks, "build": v.s.build,
+		"refused": b.report.Refused, "layers": v.res.Layers, "build_steps": b.took, "steps": b.answer.Steps, "checks": b.answer.Checks, "build": v.s.build,
 	}
 	if before := b.checkedIn(); before != v.id {
 		fields["checked_in"] = before // the session whose receipt has the checks that were not made again

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -18,27 +17,6 @@ import (
 // engine is the broker and the goroutine that serves it.
 type engine struct {
 	*broker.Broker
-}
-
-// automaton gives the broker the compiled rules of the policy.
-type automaton struct{ *glob.Automaton }
-
-// Match decides one path.
-func (a automaton) Match(path string) broker.Answer { return broker.Answer(a.Automaton.Match(path)) }
-
-// NoGain reports whether a directory may move.
-func (a automaton) NoGain(from, to string) bool {
-	return a.Automaton.NoGain(a.state(from), a.state(to))
-}
-
-func (a automaton) state(path string) glob.State {
-	s := a.Start()
-	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-		if name != "" {
-			s = a.StepString(s, name)
-		}
-	}
-	return s
 }
 
 // loaded is the policy's automaton, or why there is none.
@@ -70,16 +48,17 @@ func (s *state) startBroker() error {
 	if rules.err != nil {
 		return rules.err
 	}
+	s.book.hold(rules.Automaton)
 	b, err := broker.New(broker.Config{
-		Listener: s.launch.listener, Rules: automaton{rules.Automaton}, UID: s.spec.UID, GID: s.spec.GID,
-		Emit: s.events.emit, RuleText: ruleText, Audit: s.spec.Audit, Sockets: true,
+		Listener: s.launch.listener, Rules: brokerBook{&s.book}, UID: s.spec.UID, GID: s.spec.GID,
+		Emit: s.events.emit, Audit: s.spec.Audit, Sockets: true,
 		Unix: s.spec.Unix, Private: s.spec.Private,
 	})
 	if err != nil {
 		return err
 	}
 	s.broker = &engine{b}
-	if err := s.startJudge(rules.Automaton); err != nil {
+	if err := s.startJudge(); err != nil {
 		return err
 	}
 	go func() { // lives as long as the process
@@ -91,9 +70,6 @@ func (s *state) startBroker() error {
 	return nil
 }
 
-// ruleText names a rule for the helper, which knows the texts.
-func ruleText(i uint16) string { return jail.RuleRef(i) }
-
 // coverFifos covers the FIFOs that a rule denies with an empty file, whose opens are asked
 // about.
 func (s *state) coverFifos() error {
@@ -104,8 +80,9 @@ func (s *state) coverFifos() error {
 	if rules.err != nil {
 		return rules.err
 	}
+	allows := func(path string) bool { return rules.Match(path).Allows(glob.Read) }
 	for _, target := range s.spec.Fifos {
-		if err := opens.Fifos(s.root.FD, target, rules.Automaton, s.cover); err != nil {
+		if err := opens.Fifos(s.root.FD, target, allows, s.cover); err != nil {
 			return err
 		}
 	}
@@ -122,17 +99,18 @@ func (s *state) sayMounted() error {
 }
 
 // startJudge answers the events of marked mounts from here on.
-func (s *state) startJudge(rules opens.Rules) error {
+func (s *state) startJudge() error {
 	if !s.spec.Opens {
 		return nil
 	}
 	var err error
 	s.judge, err = opens.New(opens.Config{
-		Group: s.group, Rules: rules, UID: s.spec.UID, GID: s.spec.GID, Emit: s.events.emit, RuleText: ruleText,
+		Group: s.group, Rules: judgeBook{&s.book}, UID: s.spec.UID, GID: s.spec.GID, Emit: s.events.emit,
 	})
 	if err != nil {
 		return err
 	}
+	s.book.changed = s.judge.Changed
 	go func() { // lives as long as the process
 		err := s.judge.Serve()
 		fmt.Fprintln(os.Stderr, "agentos-init: opens:", err)

@@ -29,6 +29,8 @@ type state struct {
 	spec    jail.Spec
 	parts   []*os.File    // of jail.PartSpec and so on
 	rules   func() loaded // waits for it
+	book    rulebook      // what the broker judges by
+	desk    desk          // where processes of the jail ask why
 	root    jail.Root     // of the jail while it is built
 	abi     int           // Landlock ABI in force
 	ruleset int           // Landlock ruleset, -1 for none
@@ -73,6 +75,7 @@ var steps = []step{
 	{"posture", (*state).takePosture},   // the launch thread becomes the agent
 	{"broker", (*state).startBroker},    // from here on opens of the launch thread are answered
 	{"marks", (*state).awaitMarks},      // and those for reading and running
+	{"why", (*state).openDesk},          // who is denied something may ask
 	{"jail check", (*state).check},      // forbidden acts must fail
 }
 
@@ -156,7 +159,7 @@ func (s *state) receive() error {
 
 // threads is how many threads init has ready beyond those it has at its start: more
 // than ever wait in the kernel at the same time.
-const threads = 6
+const threads = 7
 
 // warmUp decodes a Spec once, because the first time builds the decoder, and has
 // the runtime make its threads now: when the jail has used up its process limit

@@ -5,16 +5,14 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agentos/agentos/policy/glob"
 )
 
 // Fifos walks the tree that is mounted at path of the root descriptor, on that mount only, and
-// calls cover with each FIFO that the rules refuse to read, as O_PATH: a FIFO raises no event,
+// calls cover with each FIFO that may not be read, as O_PATH: a FIFO raises no event,
 // and its reader is killed too late when a thread beside it reads at the same moment.
 //
 // What appears later is not found. The caller may read every directory.
-func Fifos(root int, path string, rules Rules, cover func(fd int) error) error {
+func Fifos(root int, path string, allows func(path string) bool, cover func(fd int) error) error {
 	top, err := unix.Openat2(root, "."+path, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 	if err == unix.ENOTDIR {
 		return nil
@@ -22,14 +20,14 @@ func Fifos(root int, path string, rules Rules, cover func(fd int) error) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	w := walk{rules: rules, cover: cover, buf: make([]byte, 64<<10)}
+	w := walk{allows: allows, cover: cover, buf: make([]byte, 64<<10)}
 	return w.dir(top, []byte(path), 0)
 }
 
 type walk struct {
-	rules Rules
-	cover func(int) error
-	buf   []byte
+	allows func(path string) bool
+	cover  func(int) error
+	buf    []byte
 }
 
 // walkDepth bounds the recursion: as deep as the kernel's path of a file can be.
@@ -66,7 +64,7 @@ func (w *walk) dir(fd int, path []byte, depth int) error {
 		}
 	}
 	for _, name := range fifos {
-		if w.rules.Match(child(path, name)).Allows(glob.Read) {
+		if w.allows(child(path, name)) {
 			continue
 		}
 		at, err := w.open(fd, name, unix.O_PATH)

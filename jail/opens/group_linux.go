@@ -59,6 +59,16 @@ func Covered(rules *glob.Automaton, masks []string) bool {
 // jail and run nothing of the agent's. need answers what of a mount is asked about.
 // A mount that another one hides cannot be reached and is left out.
 func Mark(group *os.File, pid int, need func(target string) uint64) error {
+	return markAll(group, pid, need, false)
+}
+
+// MarkMore is Mark for a jail in which the agent runs: it may move what leads to a mount
+// while that is looked for, so one that cannot be reached is an error.
+func MarkMore(group *os.File, pid int, need func(target string) uint64) error {
+	return markAll(group, pid, need, true)
+}
+
+func markAll(group *os.File, pid int, need func(target string) uint64, all bool) error {
 	dir := "/proc/" + strconv.Itoa(pid)
 	f, err := os.Open(dir + "/mountinfo")
 	if err != nil {
@@ -82,14 +92,14 @@ func Mark(group *os.File, pid int, need func(target string) uint64) error {
 		if mask == 0 {
 			continue
 		}
-		if err := markMount(group, root, m, mask); err != nil {
+		if err := markMount(group, root, m, mask, all); err != nil {
 			return fmt.Errorf("mark %s (%s): %w", m.Mountpoint, m.FSType, err)
 		}
 	}
 	return nil
 }
 
-func markMount(group *os.File, root int, m *mountinfo.Info, mask uint64) error {
+func markMount(group *os.File, root int, m *mountinfo.Info, mask uint64, all bool) error {
 	name := strings.TrimPrefix(m.Mountpoint, "/")
 	if name == "" {
 		name = "."
@@ -105,6 +115,9 @@ func markMount(group *os.File, root int, m *mountinfo.Info, mask uint64) error {
 		return err
 	}
 	if st.Mnt_id != uint64(m.ID) {
+		if all {
+			return unix.EBUSY
+		}
 		return nil // hidden
 	}
 	return unix.FanotifyMark(int(group.Fd()), unix.FAN_MARK_ADD|unix.FAN_MARK_MOUNT, mask, unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd))

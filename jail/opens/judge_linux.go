@@ -18,25 +18,34 @@ import (
 	"github.com/agentos/agentos/policy/glob"
 )
 
-// Rules answers what a policy allows on a path, as [glob.Automaton.Match] does. It may
-// change, if [Judge.Forget] is called after that. It must not keep the string.
+// Rules answers what a policy allows on a path, as [glob.Automaton.Match] does. It does not
+// change, and must not keep the string.
 type Rules interface {
 	Match(path string) glob.Accept
+	// Text is how events name rule i, or, for [glob.NoRule], that no one rule decided.
+	Text(i uint16) string
+}
+
+// Source gives each event the rules that it is judged by. Others may be put in their place,
+// if [Judge.Changed] is called after the last event that the old ones judge has left.
+type Source interface {
+	Enter() Rules // nil refuses everything
+	Leave(Rules)  // the event is answered, and what is remembered of it is in the kernel
 }
 
 // Config is the blueprint of a judge.
 type Config struct {
 	Group    *os.File // of [NewGroup]; stays the caller's
-	Rules    Rules    // nil refuses everything
+	Rules    Source   // nil refuses everything
 	UID, GID int      // of the agent, in init's user namespace
 	Emit     func(event.Event)
-	RuleText func(i uint16) string // text of rule i
 }
 
 const (
 	overdue    = 10 * time.Millisecond // in one event: another reader takes over
 	maxReaders = 16
 	maxTainted = 1 << 16
+	maxNames   = 4 << 20
 	pathMax    = 2 * 4096 // the kernel's d_path gives at most a page
 
 	// A plain ignore mark: the kernel drops it when the file is written, and with the inode.
@@ -61,8 +70,9 @@ type Judge struct {
 	scout scout
 
 	mu      sync.Mutex
-	tainted map[object]bool // met under a refused name, with more than one link
-	steady  map[uint64]bool // by device: whether files change through this kernel only
+	tainted map[object]string // met under that name, which is refused, with more than one link
+	names   int               // bytes of those names
+	steady  map[uint64]bool   // by device: whether files change through this kernel only
 }
 
 // object is an inode.
@@ -82,7 +92,7 @@ func New(c Config) (*Judge, error) {
 	}
 	j := &Judge{
 		c: c, group: int(c.Group.Fd()), links: links, failed: make(chan error, maxReaders+1),
-		tainted: map[object]bool{}, steady: map[uint64]bool{}, scout: scout{seed: maphash.MakeSeed()},
+		tainted: map[object]string{}, steady: map[uint64]bool{}, scout: scout{seed: maphash.MakeSeed()},
 	}
 	return j, nil
 }
@@ -98,7 +108,26 @@ func (j *Judge) Serve() error {
 // decided them. Until then they are judged as the agent's.
 func (j *Judge) Trust() { j.trusted.Store(true) }
 
-// Forget drops every remembered answer. Call it after the rules have changed.
+// Changed says that other rules hold: every remembered answer is dropped, and a file with
+// several links is refused no longer for a name that is not.
+func (j *Judge) Changed() error {
+	if j.c.Rules != nil {
+		if rules := j.c.Rules.Enter(); rules != nil {
+			j.mu.Lock()
+			for o, name := range j.tainted {
+				if acc := rules.Match(name); acc.Allows(glob.Read) && acc.Allows(glob.Exec) {
+					delete(j.tainted, o)
+					j.names -= len(name)
+				}
+			}
+			j.mu.Unlock()
+			j.c.Rules.Leave(rules)
+		}
+	}
+	return j.Forget()
+}
+
+// Forget drops every remembered answer.
 func (j *Judge) Forget() error {
 	if err := unix.FanotifyMark(j.group, unix.FAN_MARK_FLUSH, 0, unix.AT_FDCWD, ""); err != nil {
 		return fmt.Errorf("forget answers: %w", err)
@@ -168,6 +197,8 @@ type reader struct {
 	st   unix.Stat_t
 	acc  glob.Accept
 
+	rules Rules // of the present event
+
 	entries []byte // of a directory, see ahead
 	full    []byte // path of one
 }
@@ -209,6 +240,11 @@ func (r *reader) answer(event []byte) unix.Errno {
 	if m.fd < 0 {
 		return 0 // asks nothing
 	}
+	if r.j.c.Rules != nil {
+		if r.rules = r.j.c.Rules.Enter(); r.rules != nil {
+			defer func() { r.j.c.Rules.Leave(r.rules) }()
+		}
+	}
 	response := uint32(unix.FAN_DENY)
 	if r.judge(&m) {
 		response = unix.FAN_ALLOW
@@ -244,7 +280,7 @@ func (r *reader) judge(m *metadata) bool {
 	ok := r.allows(path, op)
 	if linked {
 		if !ok {
-			j.taint(id)
+			j.taint(id, path)
 		} else if j.isTainted(id) {
 			ok = false
 		}
@@ -268,13 +304,13 @@ var deletedMark = []byte(" (deleted)")
 // descriptor only, and an unlinked file is decided by the name it had, with and without
 // the kernel's mark, because a file may really be called that.
 func (r *reader) allows(path []byte, op glob.Op) bool {
-	if r.j.c.Rules == nil || len(path) == 0 || path[0] != '/' {
+	if r.rules == nil || len(path) == 0 || path[0] != '/' {
 		return false
 	}
-	r.acc = r.j.c.Rules.Match(view(path))
+	r.acc = r.rules.Match(view(path))
 	stripped, deleted := bytes.CutSuffix(path, deletedMark)
 	if deleted && len(stripped) > 0 && r.acc.Allows(op) {
-		r.acc = r.j.c.Rules.Match(view(stripped))
+		r.acc = r.rules.Match(view(stripped))
 	}
 	return r.acc.Allows(op)
 }
@@ -321,20 +357,25 @@ func (r *reader) pathOf(fd int, buf []byte) []byte {
 	return buf[:n]
 }
 
-func (j *Judge) taint(o object) {
+func (j *Judge) taint(o object, name []byte) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if len(j.tainted) < maxTainted {
-		j.tainted[o] = true
+	if _, known := j.tainted[o]; !known && !j.full() {
+		j.tainted[o] = string(name)
+		j.names += len(name)
 	}
 }
+
+// full reports whether more tainted files than are kept may have been met. j.mu is held.
+func (j *Judge) full() bool { return len(j.tainted) >= maxTainted || j.names >= maxNames }
 
 // isTainted reports whether a file was met under a name that is refused. With more such
 // files than are kept every file with several links is one.
 func (j *Judge) isTainted(o object) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.tainted[o] || len(j.tainted) >= maxTainted
+	_, known := j.tainted[o]
+	return known || j.full()
 }
 
 // isSteady reports whether files on the device of fd change through this kernel only, so
@@ -379,8 +420,12 @@ func (r *reader) report(m *metadata, path []byte, op glob.Op) {
 	if exe, err := os.Readlink("/proc/" + strconv.Itoa(int(m.pid)) + "/exe"); err == nil {
 		e.Exe = exe
 	}
-	if rule := r.acc.Rule[op]; rule < glob.SomeRule && r.j.c.RuleText != nil {
-		e.Rule = r.j.c.RuleText(rule)
+	if r.rules != nil {
+		rule := r.acc.Rule[op]
+		if rule >= glob.SomeRule {
+			rule = glob.NoRule
+		}
+		e.Rule = r.rules.Text(rule)
 	}
 	r.j.c.Emit(e)
 }

@@ -53,7 +53,7 @@ func (s *scout) forget() {
 // opens it waits: half a microsecond each instead of an event.
 func (r *reader) ahead(path []byte) {
 	dir := path[:max(1, bytes.LastIndexByte(path, '/'))]
-	if !r.j.scout.met(dir) || !r.j.c.Rules.Match(view(dir)).Allows(glob.Read) {
+	if !r.j.scout.met(dir) || !r.rules.Match(view(dir)).Allows(glob.Read) {
 		return
 	}
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
@@ -101,7 +101,7 @@ func (r *reader) list(fd int, dir []byte) {
 				continue
 			}
 			r.full = append(r.full[:base], name[:len(name)-1]...)
-			mask := ignorable(r.j.c.Rules.Match(view(r.full)))
+			mask := ignorable(r.rules.Match(view(r.full)))
 			if mask == 0 || fstatat(fd, name, &r.st) != 0 || r.st.Mode&unix.S_IFMT != unix.S_IFREG || r.st.Nlink != 1 || r.st.Dev != dev {
 				continue
 			}

@@ -15,6 +15,8 @@
 //	                                     <-    {report, receipt} + [pty master]
 //	wait {session, proc}                 ->
 //	                                     <-    {exited | stopped | notice}
+//	policy {session} + [document memfd]  ->    resolves it, swaps the file rules
+//	                                     <-    {generation, policy}
 //	spawn, signal, resize, kill, list, log, probe at any time
 //
 // Requests carry an id and may be in flight together up to [MaxInFlight];

@@ -42,6 +42,11 @@ const (
 	// Probe says what this machine can enforce; it reads, and tells nothing
 	// that the user could not find out.
 	Probe Verb = "probe"
+	// Policy puts other file rules in place of those of a running jail of the
+	// caller. They are resolved again under the helper's own organisation layer,
+	// which may forbid it, and grant nothing beyond what the jail was given at its
+	// start.
+	Policy Verb = "policy"
 	// Resize sets the window size of a terminal of the caller's jail.
 	Resize Verb = "resize"
 	// Signal sends a signal to the foreground of a process of the caller's jail.
@@ -60,7 +65,7 @@ const (
 // min and at most max.
 func (v Verb) FDs() (minimum, maximum int) {
 	switch v {
-	case Create:
+	case Create, Policy:
 		return 1, 1
 	case Give:
 		return 1, packet.MaxFDs
@@ -78,7 +83,7 @@ func (v Verb) Ordered() bool { return v == HelloVerb || v == Create || v == Give
 // Valid reports whether v is one of the verbs.
 func (v Verb) Valid() bool {
 	switch v {
-	case Create, Give, HelloVerb, Kill, List, Log, Probe, Resize, Signal, Spawn, Start, Wait:
+	case Create, Give, HelloVerb, Kill, List, Log, Policy, Probe, Resize, Signal, Spawn, Start, Wait:
 		return true
 	}
 	return false

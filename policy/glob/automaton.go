@@ -1,6 +1,10 @@
 package glob
 
-import "strings"
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+)
 
 // Op is an operation that a policy decides. Bit n of [Accept].Bits is operation n.
 type Op uint8
@@ -299,4 +303,21 @@ func (t *table) symbols() (n [3]int) {
 		n[2] = max(n[2], int(v)+1)
 	}
 	return n
+}
+
+// Renumber answers an automaton with the same decisions, whose rule i is called
+// name(i); i may be [NoRule] or [SomeRule]. One machine that has been given two
+// automata, one after the other, tells by the numbers which of them decided.
+func (a *Automaton) Renumber(name func(uint16) uint16) *Automaton {
+	if a == nil {
+		return nil
+	}
+	out := &Automaton{blob: slices.Clone(a.blob), table: a.table}
+	out.rules = make([]uint16, len(a.rules))
+	at := int(binary.LittleEndian.Uint32(a.blob[4*(hSection+sRule):]))
+	for i, r := range a.rules {
+		out.rules[i] = name(r)
+		binary.LittleEndian.PutUint16(out.blob[at+2*i:], out.rules[i])
+	}
+	return out
 }

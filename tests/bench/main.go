@@ -28,7 +28,7 @@ func run() int {
 	}
 	count := flag.Int("count", 21, "rounds of the start and first sections")
 	work := flag.Int("work", 5, "rounds of the work section")
-	only := flag.String("only", "", "start, first, work or memory")
+	only := flag.String("only", "", "start, first, swap, work or memory")
 	job := flag.String("job", "", "of the work section only this row")
 	flag.Parse()
 	b, err := newBench()
@@ -46,6 +46,7 @@ func run() int {
 	}{
 		{"start", func() error { return b.starts(*count) }},
 		{"first", func() error { return b.firsts(*count) }},
+		{"swap", func() error { return b.swaps(*count) }},
 		{"work", func() error { return b.works(*work, *job) }},
 		{"memory", b.memory},
 	} {

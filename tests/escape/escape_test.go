@@ -3,6 +3,7 @@
 package escape
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -170,6 +171,8 @@ func (w *world) outsider(need string, stop <-chan struct{}) {
 			_ = os.Rename(w.path("ws/late/plain.txt"), w.path("ws/late/plain.pem"))
 			_ = os.WriteFile(w.path("ws/late/plain.pem"), []byte(secret), 0o644)
 			w.late("late/done", "", 0o644)
+		case "swap":
+			w.swap()
 		case "listen":
 			if c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", w.listen), 100*time.Millisecond); err == nil {
 				w.hear("the host reached a port of the jail")
@@ -211,6 +214,34 @@ func (w *world) fill(name, text string, stop <-chan struct{}) {
 		_, _ = f.WriteString(text)
 		_ = f.Close()
 	}
+}
+
+// swap puts other rules in the place of those of the one session that runs, then a secret under the name that they deny.
+func (w *world) swap() {
+	secret := w.canary("a file that was denied while the session ran")
+	tighter := w.path("tighter.toml")
+	b, err := os.ReadFile("testdata/tighter.toml")
+	if err == nil {
+		err = os.WriteFile(tighter, b, 0o644)
+	}
+	var list []struct{ ID, State string }
+	if err == nil {
+		var out []byte
+		if out, err = w.command(context.Background(), "ps", "--json").Output(); err == nil {
+			err = json.Unmarshal(out, &list)
+		}
+	}
+	list = slices.DeleteFunc(list, func(s struct{ ID, State string }) bool { return s.State != "running" })
+	if err != nil || len(list) != 1 {
+		w.hear("no session to swap the rules of: %d run, %v", len(list), err)
+		return
+	}
+	if out, err := w.command(context.Background(), "policy", "set", list[0].ID, tighter).CombinedOutput(); err != nil {
+		w.hear("policy set: %v: %s", err, out)
+		return
+	}
+	_ = os.WriteFile(w.path("ws/held"), []byte(secret), 0o644)
+	_ = os.WriteFile(w.path("ws/go"), nil, 0o666)
 }
 
 // develop does what a developer does after the agent, where planted code would run.

@@ -113,6 +113,45 @@ static void secret_fifo(void)
 	tried("a denied fifo");
 }
 
+static void swap(void)
+{ /* the test puts rules in place that deny WS/held and /usr/bin/env, then writes a secret into the former; WS/go is the signal */
+	const char *held = in(WS, "held"), *go = in(WS, "go");
+	char magic[64], c;
+	put(held, "before", 0644);
+	int fd = open(held, O_RDONLY), path = open(held, O_PATH), exec = open("/usr/bin/env", O_RDONLY);
+	char *map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	if (fd < 0 || exec < 0 || map == MAP_FAILED)
+		skip("cannot open what is allowed: %s", why());
+	pid_t storm = fork(); /* opens under the swap, in both policies' favour or in neither's */
+	while (!storm) {
+		int env = open(in(WS, ".env"), O_RDONLY), readme = open(in(WS, "README.md"), O_RDONLY);
+		if (env >= 0 || readme < 0)
+			done("an open saw neither policy: .env %d, README.md %d", env, readme);
+		close(readme);
+	}
+	put(in(WS, "please"), "x", 0666);
+	for (int i = 0; i < 2000 && access(go, F_OK); i++)
+		pause_ms(5);
+	kill(storm, SIGKILL);
+	waitpid(storm, NULL, 0);
+	if (access(go, F_OK))
+		skip("the rules were not swapped");
+	show_file(held);
+	snprintf(magic, sizeof magic, "/proc/self/fd/%d", fd);
+	show_file(magic);
+	snprintf(magic, sizeof magic, "/proc/self/fd/%d", path);
+	show_file(magic);
+	link(held, in(WS, "other"));
+	show_file(in(WS, "other"));
+	rename(held, in(WS, "other"));
+	show_file(in(WS, "other"));
+	if (open("/usr/bin/env", O_RDONLY) >= 0)
+		done("a program of the system, on a mount where nothing was refused before, is read");
+	if (pread(fd, &c, 1, 0) != 1 || pread(exec, &c, 1, 0) != 1 || *(volatile char *)map == 0)
+		done("what was open, or mapped, was taken away: %s", why());
+	refused("new opens are refused, old ones stay");
+}
+
 static void git_hook(void)
 {
 	const char *hook = "#!/bin/sh\ntouch $ACT_MARK\n";
@@ -239,6 +278,7 @@ static void newlines(void)
 const struct act late_acts[] = {
 	{"late-tmpfile-link", "", "O_TMPFILE, then linkat to a protected or denied name", tmpfile_link},
 	{"late-create-denied", "", "create, rename or link to a denied name", create_denied},
+	{"late-swap", "swap", "rules that are swapped under open files", swap},
 	{"late-secret", "late", "read a secret that appears after the start", late_secret},
 	{"late-moved", "moved", "read a file that was plain when it was read first", moved_secret},
 	{"late-fifo", "fifo", "read a denied fifo that somebody fills", secret_fifo},
