@@ -33,17 +33,25 @@ type Plan struct {
 	Spec Spec
 }
 
-// Binds returns the targets of the Bind entries of list, in order: the order of
-// the descriptors that go with it.
+// Binds returns the targets of the Bind and Overlay entries of list, in order: the
+// order of the descriptors that go with it. An overlay has two, its own target
+// and what [Upper] makes of that.
 func Binds(list []Mount) []string {
 	var out []string
 	for _, m := range list {
-		if m.Kind == Bind {
+		switch m.Kind {
+		case Bind:
 			out = append(out, m.Target)
+		case Overlay:
+			out = append(out, m.Target, Upper(m.Target))
 		}
 	}
 	return out
 }
+
+// Upper names the session's half of the overlay at target; it is no clean path,
+// so nothing that is given has that name.
+func Upper(target string) string { return target + "//upper" }
 
 // Spec is the blueprint of one jail. It holds no kernel state.
 type Spec struct {
@@ -80,6 +88,7 @@ const (
 	File    MountKind = "file"    // a small read-only file with Data as content
 	Symlink MountKind = "symlink" // Data is the target
 	Bind    MountKind = "bind"    // the next detached mount of those that come with the plan
+	Overlay MountKind = "overlay" // an overlayfs of the next two: the host's tree, and the directory with the session's upper and work
 	Point   MountKind = "point"   // a place for something that init mounts there
 	Tmpfs   MountKind = "tmpfs"
 	Proc    MountKind = "proc"
@@ -126,6 +135,7 @@ type Given struct {
 	ReadOnly bool
 	Exec     bool
 	Own      bool // of this jail alone: the caller's, not the system's
+	Overlay  bool // read from the host, written to the session's layer; a directory
 }
 
 // Input is what Compile needs to know.
@@ -219,6 +229,9 @@ func Compile(in Input) (Plan, error) {
 		m := Mount{Kind: Bind, Target: g.Path, IsDir: g.Dir, ReadOnly: g.ReadOnly, Own: g.Own}
 		if g.Link != "" {
 			m = Mount{Kind: Symlink, Target: g.Path, Data: g.Link, Own: g.Own}
+		}
+		if g.Overlay {
+			m = Mount{Kind: Overlay, Target: g.Path, IsDir: true, Own: true}
 		}
 		all = append(all, m)
 	}

@@ -39,6 +39,7 @@ var floors = []struct {
 	{1, rootSide, "jail/opens", "fanotify permission events: marks by the helper, answers by the jail's init; knows rules, no jail"},
 	{1, rootSide, "jail/broker", "answers notified syscalls from the automaton, inside the jail's init"},
 	{1, both, "jail/rpc", "the gate: the verbs, where root side and user side meet"},
+	{1, rootSide, "jail/layer", "what jails write besides the workspace, on disk: made and removed by root, read by its owner; knows no jail"},
 	{1, rootSide, "jail/meter", "counts bytes written, by ids and a group's descriptor; knows no jail"},
 	{1, rootSide, "jail/posture", "reads the confinement of a live process from /proc, for init's own check and for tests"},
 	{1, rootSide, "jail/seccomp/install", "loads filter bytes into a thread without cgo, so that init can"},
@@ -48,6 +49,7 @@ var floors = []struct {
 
 	{2, rootSide, "jail", "blueprint to live jail: gets a cgroup descriptor and filter bytes, knows neither package"},
 	{2, userSide, "audit/view", "records as people and programs read them: filter, table, JSON lines"},
+	{2, userSide, "orchestrator/changes", "what sessions made in their homes, read with the user's rights from descriptors of the helper"},
 	{2, userSide, "orchestrator/machine", "what this machine can enforce, asked without privilege and of the helper"},
 	{2, userSide, "orchestrator/plugin", "how an agent is installed and run: the user's files, never root's business"},
 
