@@ -161,7 +161,7 @@ func (p *program) effective(r *policy.Resolved) {
 	}
 	t := table{head: []string{"RULE", "WHERE", "WHAT"}}
 	where := func(key string) string { return event.Printable(r.Where[key]) }
-	for _, rules := range [][]policy.Rule{r.Files, r.Net.Rules, r.Syscalls.Rules, r.Env.Rules} {
+	for _, rules := range [][]policy.Rule{r.Files, r.Home.Rules, r.Net.Rules, r.Syscalls.Rules, r.Env.Rules} {
 		for _, x := range rules {
 			what := x.Glob
 			if x.Except {

@@ -33,7 +33,12 @@ func bare(t testing.TB) *Server {
 	return s
 }
 
-func (s *Server) makeDirsForTest(dir string) error { return os.MkdirAll(dir+"/audit", 0o700) }
+func (s *Server) makeDirsForTest(dir string) (err error) {
+	if err = os.MkdirAll(dir+"/audit", 0o700); err == nil {
+		err = s.openShared()
+	}
+	return err
+}
 
 // talk serves one end of a pair and returns the other.
 func talk(t testing.TB, s *Server) (raw *packet.Conn, ended <-chan error) {
