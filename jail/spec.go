@@ -136,6 +136,7 @@ type Given struct {
 	Exec     bool
 	Own      bool // of this jail alone: the caller's, not the system's
 	Overlay  bool // read from the host, written to the session's layer; a directory
+	Room     bool // directories of the home on the way to it are the agent's, as if it had made them
 }
 
 // Input is what Compile needs to know.
@@ -235,7 +236,7 @@ func Compile(in Input) (Plan, error) {
 		}
 		all = append(all, m)
 	}
-	all, err := order(all)
+	all, err := order(append(all, rooms(in)...))
 	if err != nil {
 		return Plan{}, err
 	}
@@ -243,6 +244,32 @@ func Compile(in Input) (Plan, error) {
 	var tree []Mount
 	tree, s.Mounts = split(all)
 	return Plan{Tree: tree, Spec: s}, nil
+}
+
+// rooms are the directories of the home layer on the way to what has Room: a kept
+// ~/.cache/pip must not make ~/.cache another's. Those on the way to the workspace
+// stay init's: what the agent wrote beside it would be lost without a word.
+func rooms(in Input) []Mount {
+	given := slices.Concat(in.System, in.Given)
+	var out []Mount
+	for _, g := range given {
+		rest, below := strings.CutPrefix(g.Path, in.Home+"/")
+		if !g.Room || !below || !in.HomeBind {
+			continue
+		}
+		dir := in.Home
+		names := strings.Split(rest, "/")
+		for _, name := range names[:len(names)-1] {
+			dir += "/" + name
+			if slices.ContainsFunc(given, func(o Given) bool { return o.Path == dir }) {
+				break // what is mounted there has its own
+			}
+			if !slices.ContainsFunc(out, func(m Mount) bool { return m.Target == dir }) {
+				out = append(out, Mount{Kind: Dir, Target: dir, Mode: 0o755, Agent: true, Own: true})
+			}
+		}
+	}
+	return out
 }
 
 // split parts an ordered plan into what jails share and what one has of its own.

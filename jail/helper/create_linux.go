@@ -471,7 +471,7 @@ func (b *build) shareTrees(in *jail.Input, all []given) error {
 			return err
 		}
 		b.sources[p] = source{file: f, own: true, attach: jail.Attach{IDMap: ids}}
-		in.System = append(in.System, jail.Given{Path: p, Dir: true, Exec: true, Own: true})
+		in.System = append(in.System, jail.Given{Path: p, Dir: true, Exec: true, Own: true, Room: true})
 	}
 	return nil
 }

@@ -372,6 +372,7 @@ func (b *build) makeMounts() error {
 		}
 		e := b.view[g.path]
 		d.ReadOnly, d.Exec, d.Overlay = e.Access == policy.ReadOnly, e.Exec, e.Access == policy.Layered
+		d.Room = d.Overlay || slices.Contains(v.res.Vars.State, g.path)
 		if d.Overlay {
 			if err := b.layOver(d, g.file); err != nil {
 				return err

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -46,6 +47,7 @@ type node struct {
 	size, disk int64
 	names      int
 	own        bool // it, or something in it
+	place      bool // a directory with nothing in it but places where init mounted something
 }
 
 // grow makes a tree of sorted entries and returns its top.
@@ -87,6 +89,7 @@ func (n *node) sum() {
 		n.names += 1 + c.names
 		n.own = n.own || c.own
 	}
+	n.place = len(n.children) > 0 && !slices.ContainsFunc(n.children, func(c *node) bool { return c.own && !c.place })
 }
 
 // passage: a few directories and nothing else, such as ~/.cache: what is in each
@@ -103,8 +106,8 @@ func (n *node) passage() bool {
 // rows lists what is below n.
 func (n *node) rows(base string, all bool, add func(Change)) {
 	for _, c := range n.children {
-		if !c.own {
-			continue // a place where init mounted something
+		if !c.own || c.place {
+			continue
 		}
 		row := Change{Path: path.Join(base, c.Rel), Kind: c.Kind, Size: c.size, Disk: c.disk}
 		switch {
