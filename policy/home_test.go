@@ -117,6 +117,15 @@ func TestHomeMistakes(t *testing.T) {
 	}
 }
 
+func TestShares(t *testing.T) {
+	r := resolve(t, Vars{}, Layer{Profile, parse(t, "p", homely+"persist = [\"~/.npm\"]\noverlay = [\"~/go\"]\n")})
+	for arg, want := range map[string]Kind{"~/.npm": Persist, "~/.npm/a/../b": Persist, "~/go/x": Overlay, "~/.npmrc": "", "go/x": "", r.Vars.Home + "/go": Overlay} {
+		if kind, dir := r.Shares(arg); kind != want || (dir == "") != (want == "") {
+			t.Errorf("%s: %s %s, want %q", arg, kind, dir, want)
+		}
+	}
+}
+
 func TestBars(t *testing.T) {
 	org := parse(t, "org", "[files]\ndeny = [\"~/.aws/**\"]\n")
 	prof := parse(t, "p", homely+`deny = ["~/.ssh/**", "~/x/**", "!~/x/y"]

@@ -276,6 +276,21 @@ func (r *Resolved) apartHome(held []placed) error {
 	return nil
 }
 
+// Shares says whether a path, given as to [Resolved.Explain], lies in a directory
+// that is Persist or Overlay, and in which; "" if in none.
+func (r *Resolved) Shares(arg string) (kind Kind, dir string) {
+	p := r.absolute(arg)
+	for _, list := range []struct {
+		kind Kind
+		dirs []string
+	}{{Persist, r.Home.Persist}, {Overlay, r.Home.Overlay}} {
+		if i := slices.IndexFunc(list.dirs, func(d string) bool { return below(p, d) }); i >= 0 {
+			return list.kind, list.dirs[i]
+		}
+	}
+	return "", ""
+}
+
 // Bars are the rules of a policy that keep an agent from a name: what they say
 // about a path on the host too is asked before anything of a jail is put there.
 type Bars struct {

@@ -297,6 +297,9 @@ Paths may begin with ~/ or be relative to the workspace. The exit status is 0 if
 				}
 			} else {
 				p.verdict(v, depends)
+				if op.File() && v.Allow {
+					p.shares(r.Shares(args[1]))
+				}
 			}
 			if !v.Allow && !depends {
 				return exitStatus(orchestrator.StatusRefused)
@@ -362,6 +365,17 @@ func (p *program) verdict(v policy.Verdict, depends bool) {
 	text := v.Rule.Text
 	p.out.linef("%s: %s %s", word, v.Rule.Kind, event.Printable(text))
 	p.out.linef("  at %s", event.Printable(v.Rule.Pos))
+}
+
+// shares says what becomes of a file in a directory of the home that is neither the
+// session's alone nor the host's.
+func (p *program) shares(kind policy.Kind, dir string) {
+	switch kind {
+	case policy.Persist:
+		p.out.linef("  in %s, which the sessions of this workspace share", event.Printable(dir))
+	case policy.Overlay:
+		p.out.linef("  in %s, read from yours; what is written stays in the session", event.Printable(dir))
+	}
 }
 
 func (p *program) policySchema() *cobra.Command {

@@ -109,8 +109,14 @@ func (s *state) startJudge(rules opens.Rules) error {
 		return nil
 	}
 	var err error
+	var layered []string
+	for _, m := range s.spec.Mounts {
+		if m.Kind == jail.Overlay {
+			layered = append(layered, m.Target)
+		}
+	}
 	s.judge, err = opens.New(opens.Config{
-		Group: s.group, Rules: rules, UID: s.spec.UID, GID: s.spec.GID, Emit: s.events.emit, RuleText: ruleText,
+		Layered: layered, Group: s.group, Rules: rules, UID: s.spec.UID, GID: s.spec.GID, Emit: s.events.emit, RuleText: ruleText,
 	})
 	if err != nil {
 		return err

@@ -315,25 +315,40 @@ func (k *keeper) copyFile(e Entry, dir *os.File, name string) error {
 		return err
 	}
 	defer in.Close()
-	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
-		Flags: unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC, Mode: uint64(st.Mode & 0o777), Resolve: resolve,
-	})
+	out, nameless, err := create(dir, name, uint64(st.Mode&0o777))
 	if err != nil {
 		return err
 	}
-	out := os.NewFile(uintptr(fd), name)
 	n, err := copyData(out, in, st.Size)
 	k.result.Bytes += n
 	if err == nil {
 		err = out.Truncate(st.Size)
 	}
 	if err == nil {
-		err = unix.UtimesNanoAt(fd, "", []unix.Timespec{st.Atim, st.Mtim}, unix.AT_EMPTY_PATH)
+		err = unix.UtimesNanoAt(int(out.Fd()), "", []unix.Timespec{st.Atim, st.Mtim}, unix.AT_EMPTY_PATH)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
 			err = nil // before 5.8; only the times are lost
 		}
 	}
+	if err == nil && nameless {
+		err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", out.Fd()), int(dir.Fd()), name, unix.AT_SYMLINK_FOLLOW)
+	}
 	return errors.Join(err, out.Close())
+}
+
+// create makes a file in dir that has no name until it is whole, so that nothing is left
+// of a copy that was killed; where the file system has no such files, one of that name.
+func create(dir *os.File, name string, mode uint64) (f *os.File, nameless bool, err error) {
+	how := unix.OpenHow{Flags: unix.O_WRONLY | unix.O_TMPFILE | unix.O_CLOEXEC, Mode: mode, Resolve: resolve}
+	fd, err := unix.Openat2(int(dir.Fd()), ".", &how)
+	if err == nil {
+		return os.NewFile(uintptr(fd), name), true, nil
+	}
+	how.Flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	if fd, err = unix.Openat2(int(dir.Fd()), name, &how); err != nil {
+		return nil, false, err
+	}
+	return os.NewFile(uintptr(fd), name), false, nil
 }
 
 // copyData copies the data below size and returns how many bytes that were.

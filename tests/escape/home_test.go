@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestHomeAsUser and TestHomeAsRoot try what an agent can do with its home against those who look at it, copy of it and come after it.
@@ -87,8 +89,40 @@ true`)
 	for _, d := range diff(before, w.state()) {
 		t.Error(d)
 	}
+	w.hostRenames(t)
 	if out := w.shell(t, "ws", "cat ~/over/lower.txt ~/over/dir/deep.txt"); out != "" && !strings.Contains(out, "of the host\nof the host\n") {
 		t.Errorf("the next session sees changes of the last one:\n%s", out)
+	}
+}
+
+// hostRenames: a file below an overlay that the agent has read gets a denied name on the host, and then a secret. What was answered
+// about the first name must not answer for the second.
+func (w *world) hostRenames(t *testing.T) {
+	w.put("home/over/note", "harmless\n", 0o644)
+	w.put("ws/ready", "", 0o666)
+	w.own("home/over/note")
+	must(t, os.Chmod(w.path("ws/ready"), 0o666))
+	run := w.command(t.Context(), "run", "--policy", w.path("out/home.toml"), "--workspace", w.path("ws"), "--", "/bin/sh", "-c",
+		`cat ~/over/note ~/over/note; ls -l ~/over; echo 1 > ready; i=0; while [ $i -lt 600 ] && ! [ -e go ]; do sleep 0.1; i=$((i+1)); done; cat ~/over/renamed.pem; cp ~/over/renamed.pem ~/x; cat ~/x; true`)
+	var said lockedBuffer
+	run.Stdout, run.Stderr = &said, &said
+	must(t, run.Start())
+	for range 1200 {
+		if b, _ := os.ReadFile(w.path("ws/ready")); len(b) > 0 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	must(t, os.Rename(w.path("home/over/note"), w.path("home/over/renamed.pem")))
+	must(t, os.WriteFile(w.path("home/over/renamed.pem"), []byte(w.canary("a file of an overlay that the host renamed")), 0o644))
+	w.put("ws/go", "", 0o644)
+	err := run.Wait()
+	w.secret(t, "the overlay after a rename on the host", said.String())
+	if err != nil || !strings.Contains(said.String(), "harmless\nharmless\n") {
+		t.Errorf("control: %v\n%s", err, said.String())
+	}
+	for _, p := range []string{"home/over/renamed.pem", "ws/go", "ws/ready"} {
+		must(t, os.Remove(w.path(p)))
 	}
 }
 
@@ -282,4 +316,39 @@ func (w *world) leftOnDisk(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err == nil {
 		t.Errorf("a user lists kept directories: %s", out)
 	}
+}
+
+// TestHomeOnOverlayfs: where the helper's state lies on a file system that can neither be idmapped nor be written to by overlayfs, what
+// needs it is refused in one sentence, and the rest works.
+func TestHomeOnOverlayfs(t *testing.T) {
+	if os.Getenv("AGENTOS_SOCKET") != "" {
+		t.Skip("wanted a helper with a state of its own, got one that runs (AGENTOS_SOCKET)")
+	}
+	w := newWorld(t, 60217)
+	for _, d := range []string{"state", "fs/lower", "fs/upper", "fs/work", "home/over"} {
+		must(t, os.MkdirAll(w.path(d), 0o755))
+	}
+	w.own("home")
+	must(t, unix.Mount("overlay", w.path("state"), "overlay", 0, fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", w.path("fs"))))
+	t.Cleanup(func() { must(t, unix.Unmount(w.path("state"), 0)) }) // after the helper has ended
+	w.startHelper()
+	w.reset()
+	for _, tt := range []struct{ lists, want string }{
+		{"", "fine"},
+		{`overlay = ["~/over"]`, "takes no overlay there"},
+		{`persist = ["~/.npm"]`, "its file system cannot be idmapped"},
+	} {
+		must(t, os.WriteFile(w.path("out/home.toml"), []byte("version = 1\nname = \"p\"\nextends = [\"builtin:strict\"]\n[files]\n"+tt.lists+"\n"), 0o644))
+		out := w.shell(t, "ws", "echo fine > ~/x && cat ~/x")
+		said := 0
+		for l := range strings.Lines(out) {
+			if strings.HasPrefix(l, "agentos: ") && !strings.Contains(l, "not enforced here") {
+				said++
+			}
+		}
+		if !strings.Contains(out, tt.want) || tt.lists != "" && (said != 1 || strings.Contains(out, "fine")) {
+			t.Errorf("%q: %s", tt.lists, out)
+		}
+	}
+	w.leftOnDisk(t)
 }
