@@ -22,6 +22,8 @@ const (
 	Deny         Kind = "deny"
 	Protect      Kind = "protect"
 	Private      Kind = "private"
+	Persist      Kind = "persist"
+	Overlay      Kind = "overlay"
 	NetAllow     Kind = "net-allow"
 	NetDeny      Kind = "net-deny"
 	NetUnix      Kind = "net-unix"
@@ -61,6 +63,7 @@ type Resolved struct {
 	Layers       []LayerInfo       `json:"layers"`
 	Files        []Rule            `json:"files"`   // in the order of the automaton's rule numbers
 	Private      []string          `json:"private"` // paths that the jail makes for itself, sorted
+	Home         HomeRules         `json:"home,omitzero"`
 	AnyWorkspace bool              `json:"any_workspace"`
 	Fixed        bool              `json:"fixed,omitempty"` // Files may not be changed while a jail runs; Where has "files.live"
 	Net          NetRules          `json:"net"`
@@ -83,6 +86,14 @@ type memo struct {
 	hash                   string
 	view                   []Mount
 	engine                 bool
+}
+
+// HomeRules says which directories of the home are neither the session's alone
+// nor the host's. The lists are absolute paths, sorted; none lies in another.
+type HomeRules struct {
+	Persist []string `json:"persist,omitempty"` // shared by the sessions of one user and workspace, kept after them
+	Overlay []string `json:"overlay,omitempty"` // the host's to read, the session's to write
+	Rules   []Rule   `json:"rules,omitempty"`   // Persist and Overlay, as asked for
 }
 
 // NetRules is the network part of a resolved policy.
@@ -155,6 +166,9 @@ func Resolve(layers []Layer, v Vars) (*Resolved, error) {
 	}
 	r.joinSingles(all)
 	r.joinLists()
+	if err := r.joinHome(all); err != nil {
+		return nil, err
+	}
 	if w := v.Workspace; !r.AnyWorkspace && (below(v.Home, w) || r.private(w)) {
 		return nil, fmt.Errorf("workspace %s: %w", w, ErrWorkspace)
 	}

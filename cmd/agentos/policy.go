@@ -161,7 +161,7 @@ func (p *program) effective(r *policy.Resolved) {
 	}
 	t := table{head: []string{"RULE", "WHERE", "WHAT"}}
 	where := func(key string) string { return event.Printable(r.Where[key]) }
-	for _, rules := range [][]policy.Rule{r.Files, r.Net.Rules, r.Syscalls.Rules, r.Env.Rules} {
+	for _, rules := range [][]policy.Rule{r.Files, r.Home.Rules, r.Net.Rules, r.Syscalls.Rules, r.Env.Rules} {
 		for _, x := range rules {
 			what := x.Glob
 			if x.Except {
@@ -297,6 +297,9 @@ Paths may begin with ~/ or be relative to the workspace. The exit status is 0 if
 				}
 			} else {
 				p.verdict(v, depends)
+				if op.File() && v.Allow {
+					p.shares(r.Shares(args[1]))
+				}
 			}
 			if !v.Allow && !depends {
 				return exitStatus(orchestrator.StatusRefused)
@@ -409,6 +412,17 @@ is mapped stays mapped. Everything else of the policy must be as it was, and not
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
+}
+
+// shares says what becomes of a file in a directory of the home that is neither the
+// session's alone nor the host's.
+func (p *program) shares(kind policy.Kind, dir string) {
+	switch kind {
+	case policy.Persist:
+		p.out.linef("  in %s, which the sessions of this workspace share", event.Printable(dir))
+	case policy.Overlay:
+		p.out.linef("  in %s, read from yours; what is written stays in the session", event.Printable(dir))
+	}
 }
 
 func (p *program) policySchema() *cobra.Command {

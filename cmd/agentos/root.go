@@ -67,6 +67,7 @@ var commands = []struct {
 	{"ps", (*program).psCommand},
 	{"exec", (*program).execCommand},
 	{"kill", (*program).killCommand},
+	{"changes", (*program).changesCommand},
 	{"agents", (*program).agentsCommand},
 	{"version", (*program).versionCommand},
 	{"man", (*program).manCommand},

@@ -22,6 +22,7 @@ import (
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/generation"
+	"github.com/agentos/agentos/jail/layer"
 	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
@@ -56,7 +57,7 @@ type build struct {
 	report  rpc.Report
 	ready   chan initAnswer
 	answer  jail.Message
-	homeDir string
+	layer   *layer.Session
 	took    []jail.Step // of startSteps
 	log     chan recording
 }
@@ -277,16 +278,13 @@ func limits(r *policy.Resolved) cgroup.Limits {
 // makeHome makes the session's home layer: what the agent installs stays there
 // and goes with the session.
 func (b *build) makeHome() error {
-	dir := filepath.Join(b.v.s.layersDir(), b.v.id)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
+	var err error
+	b.layer, err = layer.Make(filepath.Join(b.v.s.layersDir(), b.v.id), int(b.base)+b.uid, int(b.base)+b.gid)
+	if b.layer != nil {
+		b.v.push(b.layer.Remove)
+		b.v.shows(b.v.res.Vars.Home, b.layer.Home(), false)
 	}
-	b.v.push(func() error { return os.RemoveAll(dir) })
-	b.homeDir = filepath.Join(dir, "home")
-	if err := os.Mkdir(b.homeDir, 0o750); err != nil {
-		return err
-	}
-	return os.Chown(b.homeDir, int(b.base)+b.uid, int(b.base)+b.gid)
+	return err
 }
 
 // source is an object that a jail will show.
@@ -308,7 +306,7 @@ func (b *build) detach(target string) (*os.File, error) {
 	m, err := jail.Detach(int(src.file.Fd()), src.attach)
 	if errors.Is(err, unix.EINVAL) && src.attach.IDMap != nil {
 		if !src.system {
-			return nil, &rpc.Error{Code: rpc.Unsupported, Step: "mounts", Text: fmt.Sprintf("%s: %v: its file system cannot be idmapped", target, err), Hint: "keep the workspace on ext4, xfs, btrfs or tmpfs"}
+			return nil, &rpc.Error{Code: rpc.Unsupported, Step: "mounts", Text: fmt.Sprintf("%s: %v: its file system cannot be idmapped", target, err), Hint: "keep it on ext4, xfs, btrfs or tmpfs"}
 		}
 		plain := src.attach
 		plain.IDMap = nil
@@ -363,6 +361,9 @@ func (b *build) makeMounts() error {
 	for _, g := range given {
 		b.sources[g.path] = source{file: g.file} // closed with the rest
 	}
+	if err := b.shareTrees(&in, given); err != nil {
+		return err
+	}
 	for _, g := range given {
 		d, err := describe(g)
 		if err != nil {
@@ -373,11 +374,17 @@ func (b *build) makeMounts() error {
 			return err
 		}
 		e := b.view[g.path]
-		d.ReadOnly, d.Exec = e.Access == policy.ReadOnly, e.Exec
+		d.ReadOnly, d.Exec, d.Overlay = e.Access == policy.ReadOnly, e.Exec, e.Access == policy.Layered
+		d.Room = d.Overlay || slices.Contains(v.res.Vars.State, g.path)
+		if d.Overlay {
+			if err := b.layOver(d, g.file); err != nil {
+				return err
+			}
+		}
 		d.Own = !d.ReadOnly || b.ownedTree(g.path) != ""
 		b.sources[g.path] = source{
 			file: g.file, system: d.ReadOnly && ids == system, own: d.Own,
-			attach: jail.Attach{ReadOnly: d.ReadOnly, NoExec: !d.Exec, IDMap: ids},
+			attach: jail.Attach{ReadOnly: d.ReadOnly || d.Overlay, NoExec: !d.Exec, IDMap: ids},
 		}
 		in.Given = append(in.Given, d)
 	}
@@ -463,7 +470,7 @@ func (b *build) ownSources(in *jail.Input) error {
 	b.sources[jail.ToolPath] = source{file: os.NewFile(uintptr(fd), jail.ToolPath), attach: jail.Attach{ReadOnly: true}, own: true}
 	in.System = append(in.System, jail.Given{Path: jail.ToolPath, ReadOnly: true, Exec: true, Own: true})
 	in.Hint = why.Hint
-	return b.open(b.v.res.Vars.Home, b.homeDir)
+	return b.open(b.v.res.Vars.Home, b.layer.Home())
 }
 
 // open adds a path of ours, never of a user, as the source of a target.
@@ -488,7 +495,7 @@ func (b *build) tellInit() error {
 	b.spec.Opens, b.parts.Opens = v.opens != nil, v.opens
 	if b.spec.Fifos = nil; b.spec.Opens {
 		for _, m := range b.spec.Mounts {
-			if m.Kind == jail.Bind && m.IsDir && b.marked(m.Target)&unix.FAN_OPEN_PERM != 0 {
+			if (m.Kind == jail.Bind || m.Kind == jail.Overlay) && m.IsDir && b.marked(m.Target)&unix.FAN_OPEN_PERM != 0 {
 				b.spec.Fifos = append(b.spec.Fifos, m.Target)
 			}
 		}

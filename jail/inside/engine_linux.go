@@ -104,8 +104,14 @@ func (s *state) startJudge() error {
 		return nil
 	}
 	var err error
+	var layered []string
+	for _, m := range s.spec.Mounts {
+		if m.Kind == jail.Overlay {
+			layered = append(layered, m.Target)
+		}
+	}
 	s.judge, err = opens.New(opens.Config{
-		Group: s.group, Rules: judgeBook{&s.book}, UID: s.spec.UID, GID: s.spec.GID, Emit: s.events.emit,
+		Layered: layered, Group: s.group, Rules: judgeBook{&s.book}, UID: s.spec.UID, GID: s.spec.GID, Emit: s.events.emit,
 	})
 	if err != nil {
 		return err

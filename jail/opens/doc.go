@@ -26,7 +26,8 @@
 //     changes by mapping it only, can be read until its inode leaves memory.
 //   - The group has two holders, helper and init. While one lives, nothing passes unjudged: opens
 //     wait. Init's end is the end of the jail.
-//   - On file systems that change behind the kernel's back (network, FUSE) nothing is remembered.
+//   - On file systems that change behind the kernel's back (network, FUSE) nothing is remembered,
+//     nor in overlays of the jail, whose lower files have other inodes.
 //
 // Differences to rules in the kernel: the errno is EPERM. Only files and directories raise
 // events. Denied FIFOs that are there at the start are covered ([Fifos]), which is the one walk of

@@ -39,6 +39,9 @@ type Config struct {
 	Rules    Source   // nil refuses everything
 	UID, GID int      // of the agent, in init's user namespace
 	Emit     func(event.Event)
+	// Layered are the overlays of this jail. The host may rename and write what lies below
+	// them, which raises no event of the overlay's own inodes: nothing is remembered there.
+	Layered []string
 }
 
 const (
@@ -289,7 +292,7 @@ func (r *reader) judge(m *metadata) bool {
 		r.report(m, path, op)
 		return false
 	}
-	if !linked && j.isSteady(id.dev, int(m.fd)) {
+	if !linked && j.isSteady(path, id.dev, int(m.fd)) {
 		r.remember(int(m.fd), path)
 		if r.st.Mode&unix.S_IFMT == unix.S_IFREG {
 			r.ahead(path)
@@ -378,9 +381,14 @@ func (j *Judge) isTainted(o object) bool {
 	return known || j.full()
 }
 
-// isSteady reports whether files on the device of fd change through this kernel only, so
-// that it can tell us.
-func (j *Judge) isSteady(dev uint64, fd int) bool {
+// isSteady reports whether the file at path and others on its device, that of fd, change
+// through this kernel and these inodes only, so that it can tell us.
+func (j *Judge) isSteady(path []byte, dev uint64, fd int) bool {
+	for _, top := range j.c.Layered {
+		if rest, ok := bytes.CutPrefix(path, []byte(top)); ok && (len(rest) == 0 || rest[0] == '/') {
+			return false
+		}
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	steady, known := j.steady[dev]

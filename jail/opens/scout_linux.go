@@ -63,7 +63,7 @@ func (r *reader) ahead(path []byte) {
 	}
 	defer unix.Close(at)
 	// Our own open must raise no event: we are who answers. The inode is held, so the mark stays.
-	if !bytes.Equal(r.pathOf(at, r.back[:]), dir) || fstat(at, &r.st) != 0 || !r.j.isSteady(r.st.Dev, at) ||
+	if !bytes.Equal(r.pathOf(at, r.back[:]), dir) || fstat(at, &r.st) != 0 || !r.j.isSteady(dir, r.st.Dev, at) ||
 		mark(r.j.group, ignoreFlags, unix.FAN_OPEN_PERM, r.j.links, r.link(at)) != 0 {
 		return
 	}
