@@ -31,6 +31,7 @@ var floors = []struct {
 	{1, rootSide, "bpf/selftest", "kernel programs for the tests of bpf's headers; nothing but tests imports it"},
 	{0, rootSide, "jail/quiet", "memory that a resident program gives back; knows nothing of jails"},
 	{0, both, "jail/packet", "one SEQPACKET datagram with descriptors; knows no verb"},
+	{0, both, "policy/corpus", "policies and questions as text, for the tests of all evaluators; nothing but tests and benchmarks imports it"},
 	{0, both, "policy/glob", "the automaton, also walked in C: must depend on nothing"},
 
 	{1, rootSide, "audit/hook", "loads the programs and reads the rings; knows events, not logs"},

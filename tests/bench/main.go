@@ -28,7 +28,7 @@ func run() int {
 	}
 	count := flag.Int("count", 21, "rounds of the start and first sections")
 	work := flag.Int("work", 5, "rounds of the work section")
-	only := flag.String("only", "", "start, first, work or memory")
+	only := flag.String("only", "", "start, first, rules, work or memory")
 	flag.Parse()
 	b, err := newBench()
 	if err != nil {
@@ -45,6 +45,7 @@ func run() int {
 	}{
 		{"start", func() error { return b.starts(*count) }},
 		{"first", func() error { return b.firsts(*count) }},
+		{"rules", func() error { return b.rules(*count) }},
 		{"work", func() error { return b.works(*work) }},
 		{"memory", b.memory},
 	} {
