@@ -11,9 +11,9 @@ import (
 	"github.com/agentos/agentos/policy/glob"
 )
 
-// TestStepInKernel asks the program and package glob about the same random paths.
-func TestStepInKernel(t *testing.T) {
-	rootOnly(t)
+// stepProgram loads the program that walks one name, with maps of its own.
+func stepProgram(t *testing.T) *ebpf.Collection {
+	t.Helper()
 	spec, err := selftest.LoadStep()
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,14 @@ func TestStepInKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(plain(err))
 	}
-	defer coll.Close()
+	t.Cleanup(coll.Close)
+	return coll
+}
+
+// TestStepInKernel asks the program and package glob about the same random paths.
+func TestStepInKernel(t *testing.T) {
+	rootOnly(t)
+	coll := stepProgram(t)
 	globs := []string{
 		"/**", "**/.env", "**/.env.*", "**/*.pem", "**/*secret*", "/home/*/.ssh/**", "**/.git/hooks/**",
 		"**/a*b", "**/?x[0-9]", "/usr/**", "**/id_*", "/home/u/work/**", "**/{x,y}.key",

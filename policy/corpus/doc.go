@@ -3,7 +3,7 @@
 // `agentos policy explain`. All of them are asked the same rows, so that one that
 // disagrees is found whichever it is.
 //
-// It is text only: rules, paths and operations, drawn from a seed and the same for ever.
+// Rules, paths and operations are drawn from a seed and the same for ever.
 // The right answer is [Case.Allows], written from docs/policy.md; it gets the matcher as
 // an argument (glob.Reference) and uses no code of an evaluator. What it leaves to
 // package glob is which directories may move: that needs the whole future of a tree.
