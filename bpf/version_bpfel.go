@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "8415e24df0ce9517"
+const version = "602412ed1bcdc5ef"
