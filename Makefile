@@ -105,8 +105,16 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 	    echo "fuzz $$d $$t"; $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) $$d </dev/null; done; done
 
 .PHONY: bench
-bench: build ## start and work inside against outside, bubblewrap, runc, crun: one table (COUNT=21 rounds)
+bench: build ## start and work inside against outside, bubblewrap, runc, crun; compiling of globs: one table (COUNT=21 rounds)
 	@$(GO) build -o bin/bench ./tests/bench && $(SUDO) bin/bench -count $(COUNT)
+
+.PHONY: bench-start
+bench-start: build ## start under 20 deny globs in a workspace of 300,000 files and in an empty one, beside bubblewrap with masks
+	@$(GO) build -o bin/bench ./tests/bench && $(SUDO) bin/bench -count $(COUNT) -only tree
+
+.PHONY: bench-kernel
+bench-kernel: ## what the kernel programs cost in instructions: QEMU -icount, kernels 6.1 and 6.12, tiers A and B (KERNEL=6.12: one)
+	@tests/kernel/count.sh $(if $(filter-out all,$(KERNEL)),$(KERNEL))
 
 .PHONY: generate
 generate: ## BPF objects (clang), policy schema, golden files

@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "602412ed1bcdc5ef"
+const version = "a1e4988c3a1a1706"

@@ -59,6 +59,7 @@ var floors = []struct {
 	{4, rootSide, "cmd/agentos-helper", "wires jail/helper"},
 	{4, rootSide, "cmd/agentos-init", "wires jail's init"},
 	{4, userSide, "tests/leak", "counts what jails leave behind, from outside"},
+	{4, rootSide, "tests/kernel/count", "measures what the kernel programs cost, in a machine of its own"},
 	{4, userSide, "tests/bench", "measures the built programs from outside"},
 }
 

@@ -6,6 +6,11 @@
  * d_seq is noted on the way up and read again after the names were matched. When
  * none changed, all of (parent, name) held together at one moment in between;
  * else the walk starts again, four times, then fails closed.
+ *
+ * What a name does to the automaton depends on nothing but the state before it and the table. So the task's
+ * scratch keeps the first names of its last walk with the states behind them, and a name that is still the
+ * same byte for byte is not matched again. Nothing about dentries is remembered. A table has an id of its own, so
+ * a swap of the policy forgets everything; so does a walk that was disturbed, whose names may be torn.
  */
 #ifndef AGENTOS_WALK_H
 #define AGENTOS_WALK_H

@@ -28,7 +28,7 @@ func run() int {
 	}
 	count := flag.Int("count", 21, "rounds of the start and first sections")
 	work := flag.Int("work", 5, "rounds of the work section")
-	only := flag.String("only", "", "start, first, rules, work or memory")
+	only := flag.String("only", "", "start, first, rules, work, memory or tree")
 	flag.Parse()
 	b, err := newBench()
 	if err != nil {
@@ -48,8 +48,9 @@ func run() int {
 		{"rules", func() error { return b.rules(*count) }},
 		{"work", func() error { return b.works(*work) }},
 		{"memory", b.memory},
+		{"tree", func() error { return b.trees(*count) }},
 	} {
-		if *only != "" && *only != s.name {
+		if *only != "" && *only != s.name || *only == "" && s.name == "tree" { // the tree takes a while to grow
 			continue
 		}
 		if err := s.run(); err != nil {
