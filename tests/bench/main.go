@@ -29,6 +29,7 @@ func run() int {
 	count := flag.Int("count", 21, "rounds of the start and first sections")
 	work := flag.Int("work", 5, "rounds of the work section")
 	only := flag.String("only", "", "start, first, rules, work, memory or tree")
+	jobs := flag.String("jobs", "", "of the work section, comma-separated: git status, tar, ...; all if empty")
 	flag.Parse()
 	b, err := newBench()
 	if err != nil {
@@ -46,7 +47,7 @@ func run() int {
 		{"start", func() error { return b.starts(*count) }},
 		{"first", func() error { return b.firsts(*count) }},
 		{"rules", func() error { return b.rules(*count) }},
-		{"work", func() error { return b.works(*work) }},
+		{"work", func() error { return b.works(*work, *jobs) }},
 		{"memory", b.memory},
 		{"tree", func() error { return b.trees(*count) }},
 	} {

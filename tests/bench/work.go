@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -96,8 +97,8 @@ extends = ["builtin:strict"]
 cpu = "100%"
 `
 
-// works compares each job outside, under permissive and under strict.
-func (b *bench) works(n int) error {
+// works compares each job, or those of a list with commas, outside, under permissive and under strict.
+func (b *bench) works(n int, only string) error {
 	if err := b.prepare(); err != nil {
 		return err
 	}
@@ -106,6 +107,9 @@ func (b *bench) works(n int) error {
 		return err
 	}
 	for _, j := range jobs {
+		if only != "" && !slices.Contains(strings.Split(only, ","), j.name) {
+			continue
+		}
 		self := filepath.Join(b.ws, "bench")
 		measure := func(prefix ...string) func() (time.Duration, error) {
 			return func() (time.Duration, error) {
