@@ -112,8 +112,23 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 	    echo "fuzz $$d $$t"; $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) $$d </dev/null; done; done
 
 .PHONY: bench
-bench: build ## start and work inside against outside, bubblewrap, runc, crun: one table (COUNT=21 rounds)
+bench: build ## start and work inside against outside, bubblewrap, runc, crun; compiling of globs: one table (COUNT=21 rounds)
 	@$(GO) build -o bin/bench ./tests/bench && $(SUDO) bin/bench -count $(COUNT)
+
+.PHONY: bench-start
+bench-start: build ## start under 20 deny globs in a workspace of 300,000 files and in an empty one, beside bubblewrap with masks
+	@$(GO) build -o bin/bench ./tests/bench && $(SUDO) bin/bench -count $(COUNT) -only tree
+
+.PHONY: bench-kernel
+bench-kernel: ## what the kernel programs cost in instructions: QEMU -icount, kernels 6.1 and 6.12, tiers A and B (KERNEL=6.12: one)
+	@tests/kernel/count.sh $(if $(filter-out all,$(KERNEL)),$(KERNEL))
+
+.PHONY: bench-work
+bench-work: build bin/act ## work inside against outside on tiers A and B in instructions: git status, tar, a C project (KERNEL=6.12-lsm: one row)
+	@$(GO) build -o bin/bench ./tests/bench
+	@for row in $(if $(filter-out all,$(KERNEL)),$(KERNEL),6.12-lsm 6.12-stock); do \
+	  MACHINE_ACCEL='tcg,thread=single -icount shift=0,sleep=off' MACHINE_CPUS=1 tests/machine/run.sh $$row -- \
+	  "/mnt/bin/bench -only work -work 1 -jobs 'open+close,git status,tar,gcc project'" || exit 1; done
 
 .PHONY: generate
 generate: ## BPF objects (clang), policy schema, golden files

@@ -38,7 +38,7 @@ int BPF_PROG(check_file_open, struct file *file)
 
 	if (!sc)
 		return result;
-	u32 mode = BPF_CORE_READ(file, f_mode), flags = BPF_CORE_READ(file, f_flags), need = 0;
+	u32 mode = file->f_mode, flags = file->f_flags, need = 0;
 	if (mode & FMODE_READ)
 		need |= BIT_READ;
 	if ((mode & FMODE_WRITE) || (flags & O_TRUNC))
@@ -51,11 +51,11 @@ int BPF_PROG(check_file_open, struct file *file)
 		sc->rec.kind = KIND_EXEC;
 		sc->rec.op_flags = 0;
 	}
-	identify(&sc->rec, BPF_CORE_READ(file, f_inode));
-	sc->rec.len1 = walk_at(sc, w.slot, BPF_CORE_READ(file, f_path.mnt), BPF_CORE_READ(file, f_path.dentry));
+	identify(&sc->rec, file->f_inode);
+	sc->rec.len1 = walk_at(sc, w.slot, file->f_path.mnt, file->f_path.dentry);
 	if (sc->end == END_INTERNAL)
 		return 0; /* execve of a memfd is judged in check_exec */
-	if ((flags & O_TMPFILE_BIT) && lends(0, BPF_CORE_READ(file, f_inode, i_mode)))
+	if ((flags & O_TMPFILE_BIT) && lends(0, file->f_inode->i_mode))
 		return refusal(answer(sc, w.slot, w.jail->flags, false, true), EACCES);
 	return refusal(judge(sc, w.slot, w.jail->flags, need), EACCES);
 }

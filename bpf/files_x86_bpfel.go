@@ -43,6 +43,7 @@ const (
 	FilesProgCheckUnlink       = "check_unlink"
 	FilesProgTraceRemovexattr  = "trace_removexattr"
 	FilesProgTraceSetxattr     = "trace_setxattr"
+	FilesVarTyped              = "typed"
 )
 
 // LoadFiles returns the embedded CollectionSpec for Files.
@@ -126,6 +127,7 @@ type FilesMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type FilesVariableSpecs struct {
+	Typed *ebpf.VariableSpec `ebpf:"typed"`
 }
 
 // FilesObjects contains all objects after they have been loaded into the kernel.
@@ -183,6 +185,7 @@ func (m *FilesMaps) Close() error {
 //
 // It can be passed to LoadFilesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type FilesVariables struct {
+	Typed *ebpf.Variable `ebpf:"typed"`
 }
 
 // FilesPrograms contains all programs after they have been loaded into the kernel.

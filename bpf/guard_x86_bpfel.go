@@ -42,6 +42,7 @@ const (
 	GuardProgCheckUmount       = "check_umount"
 	GuardProgCheckUnixConnect  = "check_unix_connect"
 	GuardProgCheckUnixSend     = "check_unix_send"
+	GuardVarTyped              = "typed"
 )
 
 // LoadGuard returns the embedded CollectionSpec for Guard.
@@ -124,6 +125,7 @@ type GuardMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type GuardVariableSpecs struct {
+	Typed *ebpf.VariableSpec `ebpf:"typed"`
 }
 
 // GuardObjects contains all objects after they have been loaded into the kernel.
@@ -181,6 +183,7 @@ func (m *GuardMaps) Close() error {
 //
 // It can be passed to LoadGuardObjects or ebpf.CollectionSpec.LoadAndAssign.
 type GuardVariables struct {
+	Typed *ebpf.Variable `ebpf:"typed"`
 }
 
 // GuardPrograms contains all programs after they have been loaded into the kernel.

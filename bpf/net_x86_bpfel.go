@@ -45,6 +45,7 @@ const (
 	NetProgCheckSendmsg6   = "check_sendmsg6"
 	NetProgCheckSockCreate = "check_sock_create"
 	NetVarAddress          = "_address"
+	NetVarTyped            = "typed"
 )
 
 // LoadNet returns the embedded CollectionSpec for Net.
@@ -121,6 +122,7 @@ type NetMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type NetVariableSpecs struct {
 	Address *ebpf.VariableSpec `ebpf:"_address"`
+	Typed   *ebpf.VariableSpec `ebpf:"typed"`
 }
 
 // NetObjects contains all objects after they have been loaded into the kernel.
@@ -179,6 +181,7 @@ func (m *NetMaps) Close() error {
 // It can be passed to LoadNetObjects or ebpf.CollectionSpec.LoadAndAssign.
 type NetVariables struct {
 	Address *ebpf.Variable `ebpf:"_address"`
+	Typed   *ebpf.Variable `ebpf:"typed"`
 }
 
 // NetPrograms contains all programs after they have been loaded into the kernel.

@@ -108,6 +108,7 @@ const (
 	TraceProgTraceOpen   = "trace_open"
 	TraceVarBirth        = "_birth"
 	TraceVarRecord       = "_record"
+	TraceVarTyped        = "typed"
 )
 
 // LoadTrace returns the embedded CollectionSpec for Trace.
@@ -183,6 +184,7 @@ type TraceMapSpecs struct {
 type TraceVariableSpecs struct {
 	Birth  *ebpf.VariableSpec `ebpf:"_birth"`
 	Record *ebpf.VariableSpec `ebpf:"_record"`
+	Typed  *ebpf.VariableSpec `ebpf:"typed"`
 }
 
 // TraceObjects contains all objects after they have been loaded into the kernel.
@@ -242,6 +244,7 @@ func (m *TraceMaps) Close() error {
 type TraceVariables struct {
 	Birth  *ebpf.Variable `ebpf:"_birth"`
 	Record *ebpf.Variable `ebpf:"_record"`
+	Typed  *ebpf.Variable `ebpf:"typed"`
 }
 
 // TracePrograms contains all programs after they have been loaded into the kernel.

@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "a8bc26847461488d"
+const version = "2ac28392528b8b65"

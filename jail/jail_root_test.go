@@ -112,6 +112,14 @@ func makeJail(t *testing.T, workspace string) *hand {
 	}
 	add(home, jail.Attach{})
 	files["/home/agent"] = files[home]
+	program, err := os.CreateTemp(t.TempDir(), "tool") // its place makes that of the socket where agents ask why
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	add(program.Name(), jail.Attach{ReadOnly: true})
+	files[jail.ToolPath] = files[program.Name()]
+	in.System = append(in.System, jail.Given{Path: jail.ToolPath, ReadOnly: true, Exec: true, Own: true})
 	plan, err := jail.Compile(in)
 	if err != nil {
 		t.Fatal(err)

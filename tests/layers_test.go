@@ -31,6 +31,7 @@ var floors = []struct {
 	{1, rootSide, "bpf/selftest", "kernel programs for the tests of bpf's headers; nothing but tests imports it"},
 	{0, rootSide, "jail/quiet", "memory that a resident program gives back; knows nothing of jails"},
 	{0, both, "jail/packet", "one SEQPACKET datagram with descriptors; knows no verb"},
+	{0, both, "policy/corpus", "policies and questions as text, for the tests of all evaluators; nothing but tests and benchmarks imports it"},
 	{0, both, "policy/glob", "the automaton, also walked in C: must depend on nothing"},
 
 	{1, rootSide, "audit/hook", "loads the programs and reads the rings; knows events, not logs"},
@@ -67,6 +68,7 @@ var floors = []struct {
 	{4, rootSide, "cmd/agentos-init", "wires jail's init"},
 	{4, userSide, "tests/agents/model", "the scripted model that real agents talk to in their tests"},
 	{4, userSide, "tests/leak", "counts what jails leave behind, from outside"},
+	{4, rootSide, "tests/kernel/count", "measures what the kernel programs cost, in a machine of its own"},
 	{4, userSide, "tests/bench", "measures the built programs from outside"},
 }
 

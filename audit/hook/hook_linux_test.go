@@ -232,6 +232,8 @@ func runAct(act string, args []string) int {
 		}
 	case "receive":
 		return receive()
+	case "turns":
+		return turns(args)
 	case "race":
 		return race(args)
 	case "acts":

@@ -180,6 +180,12 @@ func adapt(spec *ebpf.CollectionSpec, tier Tier, types *btf.Cache) error {
 	if err != nil {
 		return fmt.Errorf("read kernel types: %w", err)
 	}
+	var cast *btf.Func
+	if v := spec.Variables["typed"]; v != nil && kernel.TypeByName("bpf_rdonly_cast", &cast) == nil {
+		if err := v.Set(true); err != nil {
+			return fmt.Errorf("choose typed loads: %w", err)
+		}
+	}
 	for name, p := range spec.Programs {
 		if p.Type != ebpf.LSM {
 			continue

@@ -1,8 +1,10 @@
 package hook
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -106,7 +108,12 @@ func (h *Hook) found(index uint32) *slot {
 	return s
 }
 
-// writeTable copies an automaton to the beginning of a table. What lies behind it is
+// idAt is where a table has its id, in a part of the blob's header that is not used: TABLE_ID in
+// bpf/include/rules.h.
+const idAt = 4 * 62
+
+// writeTable copies an automaton to the beginning of a table, under an id that no table had
+// before: a walk that remembers states asks it whether they are of this table. What lies behind it is
 // never read.
 func writeTable(m *ebpf.Map, rules []byte) error {
 	b, err := unix.Mmap(m.FD(), 0, len(rules), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -114,6 +121,9 @@ func writeTable(m *ebpf.Map, rules []byte) error {
 		return fmt.Errorf("map rules: %w", err)
 	}
 	copy(b, rules)
+	if len(b) >= idAt+8 {
+		binary.LittleEndian.PutUint64(b[idAt:], rand.Uint64()|1)
+	}
 	return unix.Munmap(b)
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/agentos/agentos/policy/glob"
 )
 
-// TestStepInKernel asks the program and package glob about the same random paths.
-func TestStepInKernel(t *testing.T) {
-	rootOnly(t)
+// stepProgram loads the program that walks one name, with maps of its own.
+func stepProgram(t *testing.T) *ebpf.Collection {
+	t.Helper()
 	spec, err := selftest.LoadStep()
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,14 @@ func TestStepInKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(plain(err))
 	}
-	defer coll.Close()
+	t.Cleanup(coll.Close)
+	return coll
+}
+
+// TestStepInKernel asks the program and package glob about the same random paths.
+func TestStepInKernel(t *testing.T) {
+	rootOnly(t)
+	coll := stepProgram(t)
 	globs := []string{
 		"/**", "**/.env", "**/.env.*", "**/*.pem", "**/*secret*", "/home/*/.ssh/**", "**/.git/hooks/**",
 		"**/a*b", "**/?x[0-9]", "/usr/**", "**/id_*", "/home/u/work/**", "**/{x,y}.key",
@@ -46,20 +53,10 @@ func TestStepInKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &Hook{maps: coll.Maps}
-	small, err := ebpf.NewMap(rulesSpec(rulesSmall))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer small.Close()
-	if err := coll.Maps["rules_small"].Put(uint32(3), uint32(small.FD())); err != nil {
-		t.Fatal(err)
-	}
-	j := &jail{slot: &slot{index: 3, rules: small}}
+	h, j := stepTables(t, coll)
 	if err := h.putRules(j, a.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	defer h.dropLarge(j)
 	if err := h.putRules(j, append(a.Bytes(), make([]byte, rulesSmall)...)); err != nil { // the same in a large table
 		t.Fatal(err)
 	}
@@ -96,4 +93,20 @@ func TestStepInKernel(t *testing.T) {
 			q.State, q.Start = q.StepState, 0
 		}
 	}
+}
+
+// stepTables is what putRules needs, for a jail in slot 3.
+func stepTables(t *testing.T, coll *ebpf.Collection) (*Hook, *jail) {
+	t.Helper()
+	small, err := ebpf.NewMap(rulesSpec(rulesSmall))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { small.Close() })
+	if err := coll.Maps["rules_small"].Put(uint32(3), uint32(small.FD())); err != nil {
+		t.Fatal(err)
+	}
+	h, j := &Hook{maps: coll.Maps}, &jail{slot: &slot{index: 3, rules: small}}
+	t.Cleanup(func() { _ = h.dropLarge(j) })
+	return h, j
 }

@@ -8,7 +8,7 @@
 static __always_inline u64 task_start(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	return BPF_CORE_READ(task, group_leader, start_boottime);
+	return task->group_leader->start_boottime;
 }
 
 static __always_inline void stamp(struct record *r, u16 kind)

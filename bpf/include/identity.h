@@ -82,10 +82,10 @@ static __always_inline enum entry enter(struct who *w)
 			return ENTRY_FREE;
 	}
 	w->task = bpf_get_current_task_btf();
-	u64 group = group_of(w->task), id = group_id(group);
+	u64 id = w->task->cgroups->dfl_cgrp->kn->id;
 	struct member *m = bpf_task_storage_get(&members, w->task, 0, 0);
 	if (!m || m->cgroup != id) {
-		int slot = slot_of_group(group);
+		int slot = slot_of_group(group_of(w->task));
 		if (slot < 0) {
 			if (!m)
 				return ENTRY_FREE; /* below the parent, but not ours */

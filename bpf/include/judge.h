@@ -41,8 +41,8 @@ static __always_inline void identify(struct record *r, struct inode *inode)
 {
 	if (!inode)
 		return;
-	r->ino = BPF_CORE_READ(inode, i_ino);
-	r->dev = BPF_CORE_READ(inode, i_sb, s_dev);
+	r->ino = LOAD(inode, inode, i_ino);
+	r->dev = LOAD(super_block, LOAD(inode, inode, i_sb), s_dev);
 }
 
 /* reach folds the end of a walk into a verdict: 1 judged, 0 deny, 2 allow unjudged. */
@@ -117,6 +117,18 @@ static __always_inline void keep_first(struct scratch *sc)
 	sc->first_end = sc->end;
 }
 
+/* gained says whether a file gets an access by its new name that it could not have
+ * by being copied there: who may read it may also execute a copy. The broker judges the same.
+ */
+static __always_inline bool gained(u32 from, u32 to)
+{
+	u32 more = to & ~from;
+
+	if (from & BIT_READ)
+		more &= ~BIT_EXEC;
+	return more;
+}
+
 /* judge_pair answers for two paths: the first moves, or gets another name, to the
  * second. Nothing may become allowed that was not, on it or on anything below it.
  * both: they change places.
@@ -138,12 +150,12 @@ __noinline int judge_pair(struct scratch *sc, u32 slot, u32 flags, u32 pair, u32
 		if (!rules_of(&rules, slot, sc->large))
 			return -EACCES;
 		allow = to & BIT_WRITE;
-		if (pair != PAIR_LINK && !(from & BIT_WRITE))
-			allow = false;
 		sc->rec.rule = rules_rule(&rules, from & BIT_WRITE ? sc->state : sc->first_state, MATCH_WRITE);
-		if (to & ~from)
+		if (!(from & BIT_WRITE))
 			allow = false;
-		if (both && (from & ~to))
+		if (pair == PAIR_LINK && !(from & BIT_READ))
+			allow = false; /* what can be read and written under one name, another gives nothing */
+		if (pair == PAIR_MOVE && (gained(from, to) || (both && gained(to, from))))
 			allow = false;
 		if (allow && pair == PAIR_MOVE_DIR) {
 			allow = rules_no_gain(&rules, sc->first_state, sc->state);

@@ -68,6 +68,15 @@ struct dentry {
 	struct dentry *d_parent;
 	struct qstr d_name;
 	struct inode *d_inode;
+	unsigned char d_iname[1]; /* short names, up to 6.17 */
+};
+
+union shortname_store {
+	unsigned char string[1];
+};
+
+struct dentry___named {
+	union shortname_store d_shortname; /* the same from 6.18 on */
 };
 
 struct vfsmount {
@@ -235,6 +244,25 @@ struct pt_regs {
 		__builtin_memset(&_v, 0, sizeof(_v));                          \
 		bpf_core_read(&_v, sizeof(_v), &((struct type *)_p)->field);   \
 		_v;                                                            \
+	})
+
+extern void *bpf_rdonly_cast(const void *object, u32 type) __ksym __weak;
+
+/* typed says that the kernel has bpf_rdonly_cast (6.2): then a field is one checked load and not a call.
+ * The loader sets it; where it is false the verifier drops the calls.
+ */
+const volatile bool typed = false;
+
+/* LOAD is GET at the price of this kernel; for what every walk reads. */
+#define LOAD(type, p, field)                                                                \
+	({                                                                                  \
+		typeof(((struct type *)0)->field) _r;                                       \
+		u64 _at = (u64)(p);                                                         \
+		if (typed)                                                                  \
+			_r = ((struct type *)bpf_rdonly_cast((void *)_at, bpf_core_type_id_kernel(struct type)))->field; \
+		else                                                                        \
+			_r = GET(type, _at, field);                                         \
+		_r;                                                                         \
 	})
 
 /* MEMBER is the address of an embedded struct, MNT the mount around a vfsmount. */

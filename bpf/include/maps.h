@@ -9,6 +9,15 @@
 #define RULES_SMALL (256U << 10)
 #define RULES_LARGE (2048U << 10)
 
+#define NEAR 16 /* names and steps of a walk in plain loops; deeper ones cost a call each */
+
+/* known is a name of the last walk and the automaton's state behind it. */
+struct known {
+	u64 word[2]; /* the name, with zeros behind */
+	u32 len;
+	u32 state;
+};
+
 /* scratch is the working memory of one jailed task. Programs are preemptible, so
  * it belongs to the task and not to the CPU. rec and data must stay neighbours:
  * they leave in one bpf_ringbuf_output.
@@ -30,7 +39,12 @@ struct scratch {
 	u32 first_state; /* the same three of the first path, when there are two */
 	u32 first_bits;
 	u32 first_end;
+	u32 passed; /* steps that a loop before did */
+	u64 head[4]; /* the beginning of a dentry */
+	u64 table; /* id of the table that known is about */
+	u32 knows; /* how many of known hold, from the root on */
 	u32 _hole;
+	struct known known[NEAR];
 	u64 dentry[MAX_DEPTH];
 	u32 seq[MAX_DEPTH];
 	struct record rec;

@@ -37,6 +37,14 @@ static __always_inline bool rules_of(struct rules *r, u32 slot, u32 large)
 	return r->small;
 }
 
+/* rules_id is a number that no other table has. match.h leaves that part of the header alone. */
+#define TABLE_ID (4 * 62)
+
+static __always_inline u64 rules_id(struct rules *r)
+{
+	return r->small ? *(const volatile u64 *)(r->small->b + TABLE_ID) : *(const volatile u64 *)(r->large->b + TABLE_ID);
+}
+
 static __always_inline u32 rules_start(struct rules *r)
 {
 	return r->small ? match_small_start(r->small) : match_large_start(r->large);

@@ -6,6 +6,11 @@
  * d_seq is noted on the way up and read again after the names were matched. When
  * none changed, all of (parent, name) held together at one moment in between;
  * else the walk starts again, four times, then fails closed.
+ *
+ * What a name does to the automaton depends on nothing but the state before it and the table. So the task's
+ * scratch keeps the first names of its last walk with the states behind them, and a name that is still the
+ * same byte for byte is not matched again. Nothing about dentries is remembered. A table has an id of its own, so
+ * a swap of the policy forgets everything; so does a walk that was disturbed, whose names may be torn.
  */
 #ifndef AGENTOS_WALK_H
 #define AGENTOS_WALK_H
@@ -30,7 +35,7 @@ struct walk {
 
 static __always_inline u32 sequence(u64 dentry)
 {
-	return GET(dentry, dentry, d_seq.seqcount.sequence);
+	return LOAD(dentry, dentry, d_seq.seqcount.sequence);
 }
 
 /* step_up is one level of the way to the root: a name or a mount crossing. */
@@ -39,18 +44,18 @@ static long step_up(u32 i, struct walk *w)
 	struct scratch *sc = w->sc;
 	u64 d = sc->dentry_now, m = sc->mnt_now;
 
-	if (d == (u64)GET(mount, m, mnt.mnt_root)) {
-		u64 up = (u64)GET(mount, m, mnt_parent);
+	if (d == (u64)LOAD(mount, m, mnt.mnt_root)) {
+		u64 up = (u64)LOAD(mount, m, mnt_parent);
 		if (up == m) {
-			sc->end = (u64)GET(mount, m, mnt_ns) == sc->ns ? END_ROOT : END_LOST;
+			sc->end = (u64)LOAD(mount, m, mnt_ns) == sc->ns ? END_ROOT : END_LOST;
 			return 1;
 		}
-		sc->dentry_now = (u64)GET(mount, m, mnt_mountpoint);
+		sc->dentry_now = (u64)LOAD(mount, m, mnt_mountpoint);
 		sc->mnt_now = up;
 		return 0;
 	}
 	u32 seq = sequence(d);
-	u64 parent = (u64)GET(dentry, d, d_parent);
+	u64 parent = (u64)LOAD(dentry, d, d_parent);
 	if (parent == d || !parent)
 		return 1; /* disconnected: END_LOST stands */
 	u32 n = sc->depth;
@@ -67,24 +72,56 @@ static long step_up(u32 i, struct walk *w)
 	return 0;
 }
 
-/* step_down appends one name to the record and feeds it to the automaton. */
-static long step_down(u32 i, struct walk *w)
-{
-	struct scratch *sc = w->sc;
-	u32 n = sc->depth - 1 - i;
+#define SHORT_NAME 32 /* bytes that every kernel keeps within a dentry */
 
-	if (n >= MAX_DEPTH)
-		return 1;
-	u64 d = sc->dentry[n];
-	u32 len = GET(dentry, d, d_name.len);
-	const unsigned char *name = GET(dentry, d, d_name.name);
-	if (len > 255) {
-		sc->moved = 1; /* cannot be: names are at most 255 bytes */
-		return 1;
+/* short_name copies a name that lies in its dentry, word by word. to is followed by enough bytes that are free. */
+static __always_inline bool short_name(u64 d, u64 name, u8 *to, u32 len)
+{
+	const u64 *words;
+	u64 off;
+
+	if (!typed || len > SHORT_NAME)
+		return false;
+	struct dentry *t = bpf_rdonly_cast((void *)d, bpf_core_type_id_kernel(struct dentry));
+	if (bpf_core_field_exists(t->d_iname)) {
+		off = bpf_core_field_offset(struct dentry, d_iname);
+		words = (const u64 *)&t->d_iname;
+	} else {
+		off = bpf_core_field_offset(struct dentry___named, d_shortname);
+		words = (const u64 *)&((struct dentry___named *)t)->d_shortname;
 	}
-	u32 at = sc->off;
-	bool fits = at + 1 + len <= sc->limit;
-	if (fits && at <= DATA_BYTES) {
+	if (name != d + off)
+		return false;
+	*(u64 *)to = words[0];
+	if (len > 8)
+		*(u64 *)(to + 8) = words[1];
+	if (len > 16) {
+		*(u64 *)(to + 16) = words[2];
+		*(u64 *)(to + 24) = words[3];
+	}
+	return true;
+}
+
+/* append adds one name to the record. Answers its length, or 0 if it changes just now. */
+static __always_inline u32 append(struct scratch *sc, u64 d, u8 **name)
+{
+	u32 len, at = sc->off;
+	u64 from;
+
+	if (typed) {
+		len = LOAD(dentry, d, d_name.len);
+		from = (u64)LOAD(dentry, d, d_name.name);
+	} else { /* both in one call */
+		struct qstr q = {};
+		bpf_probe_read_kernel(&q, sizeof(q), (void *)MEMBER(dentry, d, d_name));
+		len = q.len;
+		from = (u64)q.name;
+	}
+	if (!len || len > 255) { /* cannot be */
+		sc->moved = 1;
+		return 0;
+	}
+	if (at + 1 + len <= sc->limit && at <= DATA_BYTES) {
 		sc->off = at + 1 + len;
 	} else {
 		at = DATA_BYTES; /* spare room behind: matched, not recorded */
@@ -93,15 +130,75 @@ static long step_down(u32 i, struct walk *w)
 	}
 	u8 *to = sc->data + at;
 	to[0] = '/';
-	bpf_probe_read_kernel(to + 1, len, name);
-	sc->state = rules_step(&w->rules, sc->state, (struct match_name *)(to + 1), len);
+	if (!short_name(d, from, to + 1, len))
+		bpf_probe_read_kernel(to + 1, len, (void *)from);
+	*name = to + 1;
+	return len;
+}
+
+/* step_down appends one name to the record and feeds it to the automaton. */
+static long step_down(u32 i, struct walk *w)
+{
+	struct scratch *sc = w->sc;
+	u32 n = sc->depth - 1 - sc->passed - i;
+	u8 *name;
+
+	if (n >= MAX_DEPTH)
+		return 1;
+	u32 len = append(sc, sc->dentry[n], &name);
+	if (!len)
+		return 1;
+	sc->state = rules_step(&w->rules, sc->state, (struct match_name *)name, len);
 	return 0;
+}
+
+/* near_down is step_down for the first names, of which many are those of the task's last walk: then so is the
+ * state behind them. What is compared is the names themselves, so neither the dentries nor
+ * anything that happened in between matter.
+ */
+static __noinline u32 near_down(struct walk *w, u32 depth)
+{
+	struct scratch *sc = w->sc;
+	u64 table = rules_id(&w->rules);
+	u32 i;
+
+	if (!table || table != sc->table)
+		sc->knows = 0;
+	sc->table = table;
+	for (i = 0; i < NEAR && i < depth; i++) {
+		u32 n = (depth - 1 - i) & (MAX_DEPTH - 1);
+		u8 *name;
+		u32 len = append(sc, sc->dentry[n], &name);
+		if (!len)
+			break;
+		struct known *k = &sc->known[i];
+		u64 one = *(u64 *)name, two = 0;
+		if (len > 8)
+			two = *(u64 *)(name + 8) & ~0ULL >> (-8 * len & 63);
+		else
+			one &= ~0ULL >> (-8 * len & 63);
+		if (i < sc->knows && len <= 16 && k->len == len && k->word[0] == one && k->word[1] == two) {
+			sc->state = k->state;
+			continue;
+		}
+		u32 state = rules_step(&w->rules, sc->state, (struct match_name *)name, len);
+		sc->state = state;
+		if (i > sc->knows)
+			continue;
+		k->word[0] = one;
+		k->word[1] = two;
+		k->len = len;
+		k->state = state;
+		sc->knows = len <= 16 ? i + 1 : i;
+	}
+	return i;
 }
 
 static long step_check(u32 i, struct walk *w)
 {
 	struct scratch *sc = w->sc;
 
+	i += sc->passed;
 	if (i >= MAX_DEPTH)
 		return 1;
 	if (sequence(sc->dentry[i]) != sc->seq[i]) {
@@ -111,42 +208,111 @@ static long step_check(u32 i, struct walk *w)
 	return 0;
 }
 
+/* rise reads what a step up needs of a dentry, in one call where a load is one. */
+static __always_inline u64 rise(struct scratch *sc, u64 d, u32 *seq)
+{
+	u64 from = bpf_core_field_offset(struct dentry, d_seq) & ~7ULL;
+	u64 parent = bpf_core_field_offset(struct dentry, d_parent) - from;
+
+	if (typed || parent > sizeof(sc->head) - 8) {
+		*seq = sequence(d);
+		return (u64)LOAD(dentry, d, d_parent);
+	}
+	bpf_probe_read_kernel(sc->head, sizeof(sc->head), (void *)(d + from)); /* upward: the sequence first */
+	*seq = *(u32 *)((u8 *)sc->head + (bpf_core_field_offset(struct dentry, d_seq) & 7));
+	return *(u64 *)((u8 *)sc->head + parent);
+}
+
+/* near_up is step_up for the first levels. Answers whether that was all of them. */
+static __noinline bool near_up(struct scratch *sc)
+{
+	u64 d = sc->start_dentry, m = sc->start_mnt, root = (u64)LOAD(mount, m, mnt.mnt_root);
+	u32 moved = 0, i;
+
+	sc->depth = 0;
+
+	for (i = 0; i < NEAR + 4; i++) {
+		if (d == root) {
+			u64 up = (u64)LOAD(mount, m, mnt_parent);
+			if (up == m) {
+				if ((u64)LOAD(mount, m, mnt_ns) == sc->ns)
+					sc->end = END_ROOT;
+				break;
+			}
+			d = (u64)LOAD(mount, m, mnt_mountpoint);
+			m = up;
+			root = (u64)LOAD(mount, m, mnt.mnt_root);
+			continue;
+		}
+		u32 seq;
+		u64 parent = rise(sc, d, &seq);
+		if (parent == d || !parent)
+			break; /* disconnected: END_LOST stands */
+		u32 n = sc->depth & (MAX_DEPTH - 1); /* in memory, else the verifier tries every i with every n */
+		sc->dentry[n] = d;
+		sc->seq[n] = seq;
+		sc->depth = n + 1;
+		moved |= seq;
+		d = parent;
+	}
+	sc->moved = moved & 1;
+	sc->dentry_now = d;
+	sc->mnt_now = m;
+	return i < NEAR + 4;
+}
+
 /* walk_once leaves path, state and end in sc. */
 __noinline int walk_once(struct scratch *sc, u32 slot)
 {
 	if (!sc)
 		return -1;
 	struct walk w = {.sc = sc};
-	u32 start = sc->off, limit = sc->limit;
+	u32 start = sc->off, limit = sc->limit, i;
 
-	sc->moved = 0;
 	sc->cut = 0;
-	sc->depth = 0;
+	sc->passed = 0;
 	sc->end = END_LOST;
-	sc->dentry_now = sc->start_dentry;
-	sc->mnt_now = sc->start_mnt;
 	if (!rules_of(&w.rules, slot, sc->large))
 		return -1;
 	sc->state = rules_start(&w.rules);
-	if ((u64)GET(mount, sc->mnt_now, mnt_ns) == MNT_NS_INTERNAL) {
+	if ((u64)LOAD(mount, sc->start_mnt, mnt_ns) == MNT_NS_INTERNAL) {
 		sc->end = END_INTERNAL;
-		sc->off = start;
+		sc->depth = 0;
+		sc->moved = 0;
 		return 0;
 	}
-	bpf_loop(MAX_DEPTH + 64, step_up, &w, 0);
+	if (!near_up(sc))
+		bpf_loop(MAX_DEPTH + 64, step_up, &w, 0);
 	__sync_fetch_and_add(&sc->barrier, 1);
-	bpf_loop(sc->depth, step_down, &w, 0);
-	if (!sc->depth && start < DATA_BYTES) {
-		sc->data[start] = '/';
-		sc->off = start + 1;
+	u32 depth = sc->depth;
+	u32 done = near_down(&w, depth);
+	if (done == NEAR && depth > NEAR) {
+		sc->passed = NEAR;
+		bpf_loop(depth - NEAR, step_down, &w, 0);
+	}
+	u32 at = sc->off;
+	if (!depth && at < DATA_BYTES) {
+		sc->data[at] = '/';
+		sc->off = at + 1;
 	}
 	__sync_fetch_and_add(&sc->barrier, 1);
-	bpf_loop(sc->depth, step_check, &w, 0);
+	u32 moved = 0;
+	for (i = 0; i < NEAR && i < depth; i++)
+		moved |= sequence(sc->dentry[i]) ^ sc->seq[i];
+	if (moved)
+		sc->moved = 1;
+	if (depth > NEAR) {
+		sc->passed = NEAR;
+		bpf_loop(depth - NEAR, step_check, &w, 0);
+	}
 	if (sc->moved) {
+		sc->knows = 0; /* a name may have been half of one and half of another */
 		sc->off = start;
 		sc->limit = limit;
 		return 1;
 	}
+	if (sc->end == END_ROOT)
+		sc->bits = rules_bits(&w.rules, sc->state);
 	return 0;
 }
 
@@ -161,7 +327,7 @@ __noinline int walk_path(struct scratch *sc, u32 slot)
 	u32 start = sc->off;
 	struct task_struct *task = bpf_get_current_task_btf();
 
-	sc->ns = (u64)BPF_CORE_READ(task, nsproxy, mnt_ns);
+	sc->ns = (u64)task->nsproxy->mnt_ns;
 	sc->bits = 0;
 	for (int try = 0; try < WALK_TRIES; try++) {
 		sc->limit = start + PATH_BYTES > DATA_BYTES ? DATA_BYTES : start + PATH_BYTES;
@@ -179,9 +345,6 @@ stable:
 	sc->rec.depth = sc->depth;
 	if (sc->cut)
 		sc->rec.flags |= REC_CUT;
-	struct rules rules;
-	if (sc->end == END_ROOT && rules_of(&rules, slot, sc->large))
-		sc->bits = rules_bits(&rules, sc->state);
 	return sc->off - start;
 }
 

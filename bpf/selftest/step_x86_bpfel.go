@@ -47,6 +47,7 @@ const (
 	StepMapUnixPeers  = "unix_peers"
 	StepProgStep      = "step"
 	StepVarQuestion   = "_question"
+	StepVarTyped      = "typed"
 )
 
 // LoadStep returns the embedded CollectionSpec for Step.
@@ -118,6 +119,7 @@ type StepMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type StepVariableSpecs struct {
 	Question *ebpf.VariableSpec `ebpf:"_question"`
+	Typed    *ebpf.VariableSpec `ebpf:"typed"`
 }
 
 // StepObjects contains all objects after they have been loaded into the kernel.
@@ -178,6 +180,7 @@ func (m *StepMaps) Close() error {
 // It can be passed to LoadStepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type StepVariables struct {
 	Question *ebpf.Variable `ebpf:"_question"`
+	Typed    *ebpf.Variable `ebpf:"typed"`
 }
 
 // StepPrograms contains all programs after they have been loaded into the kernel.

@@ -25,7 +25,7 @@ type builder struct {
 }
 
 // limits end a construction that would not fit.
-type limits struct{ cells, cores, mids, finals, bytes int }
+type limits struct{ cells, cores, mids, finals, states, bytes int }
 
 // value is what a cell holds: a row's or final's number, by sort.
 type value int32
@@ -266,7 +266,7 @@ func (b *builder) begins(nodes []int32) []int32 {
 		for _, id := range b.tree.nodes[n].order {
 			switch b.tree.pats[id].kind {
 			case literal:
-				out = append(out, b.names.lit[id])
+				out = append(out, b.names.lits[id]...)
 			case prefix, both:
 				out = append(out, b.names.under[id]...)
 			}

@@ -13,15 +13,11 @@ import (
 // Decisions are exact, bits and rules, for every path. The error is an [*Error]: a
 // glob's syntax, or too many combinations; [CompileKinds] has far fewer of those.
 func Compile(globs []string, decide func(matched []uint16) Accept) (*Automaton, error) {
-	t, n, err := prepare(globs)
+	t, err := plant(globs)
 	if err != nil {
 		return nil, err
 	}
-	a, err := compile(t, n, nil, large(), len(globs), decide)
-	if err != nil {
-		return nil, err
-	}
-	return a, nil
+	return compile(t, nil, large(), len(globs), decide)
 }
 
 // CompileKinds is Compile for many globs: kinds[i] is the kind of globs[i], any number.
@@ -31,51 +27,38 @@ func Compile(globs []string, decide func(matched []uint16) Accept) (*Automaton, 
 // such rules.)
 //
 // It first tries the exact form. If that does not fit the small table, a set holds only
-// one glob of each kind. Then Bits are exact as before. Rule is a rule of the right kind
-// that matches the path, but not always the first such; and [SomeRule] where paths
-// below several trees of a kind became one state.
+// one glob of each kind. Then Bits are exact as before, and Rule is [SomeRule] wherever a rule
+// decided whose kind has others: which one it was, [Reference] with the path tells.
 func CompileKinds(globs []string, kinds []uint16, decide func(matched []uint16) Accept) (*Automaton, error) {
 	if len(kinds) != len(globs) {
 		return nil, &Error{Index: -1, Msg: fmt.Sprintf("%d kinds for %d globs", len(kinds), len(globs))}
 	}
-	t, n, err := prepare(globs)
+	t, err := plant(globs)
 	if err != nil {
 		return nil, err
 	}
-	a, err := compile(t, n, nil, small(), len(globs), decide)
-	if err == nil {
+	if a, err := compile(t, nil, small(), len(globs), decide); err == nil {
 		return a, nil
 	}
 	t, f := t.fold(kinds)
-	if a, err = compile(t, n, f, large(), len(globs), decide); err != nil {
-		return nil, err
-	}
-	return a, nil
+	return compile(t, f, large(), len(globs), decide)
 }
 
 func small() limits {
-	return limits{cells: 40 << 10, cores: 768, mids: 2048, finals: 8 << 10, bytes: SmallBytes}
+	return limits{cells: 40 << 10, cores: 768, mids: 2048, finals: 8 << 10, states: fewStates, bytes: SmallBytes}
 }
 
 func large() limits {
-	return limits{cells: 640 << 10, cores: 16 << 10, mids: 32 << 10, finals: 256 << 10, bytes: MaxBytes}
+	return limits{cells: 640 << 10, cores: 16 << 10, mids: 32 << 10, finals: 256 << 10, states: maxStates, bytes: MaxBytes}
 }
 
-func prepare(globs []string) (*tree, *names, error) {
-	t, err := plant(globs)
-	if err != nil {
-		return nil, nil, err
-	}
-	n, err := t.names()
-	if err != nil {
-		return nil, nil, err
-	}
-	return t, n, nil
-}
-
-func compile(t *tree, n *names, f *fold, l limits, globs int, decide func([]uint16) Accept) (*Automaton, error) {
+func compile(t *tree, f *fold, l limits, globs int, decide func([]uint16) Accept) (*Automaton, error) {
 	if decide == nil {
 		decide = func([]uint16) Accept { return deny() }
+	}
+	n, err := t.names(l.states)
+	if err != nil {
+		return nil, err
 	}
 	b, start, err := build(t, n, f, l)
 	if err != nil {

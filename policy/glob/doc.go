@@ -17,7 +17,8 @@
 // a set of its nodes, and the trees ("/a/**") that were entered. One name is looked at
 // in three stages, each of which ends the walk as soon as the answer is known: a trie
 // over its beginning yields a symbol for all literals and prefixes at once, a trie
-// over its end one for all suffixes, and a small DFA one for the remaining patterns.
+// over its end one for all suffixes, and a small DFA one for the remaining patterns. Small
+// sets ("*.py[cod]") are written out and belong to the tries, too.
 // The cells of a stage are packed in one array; a row holds only what differs from its
 // parent row. A name that overlaps its own pre*suf pattern ("a" for "a*a") is a literal
 // of its own, so no length is ever checked. The decision belongs to the last step and
@@ -26,15 +27,16 @@
 // Decisions. Bits are exact always. With [Compile], rules are exact too, and a policy of
 // many trees and many floating globs multiplies until the cap refuses it. [CompileKinds]
 // knows which globs are interchangeable: when the exact form does not fit the small
-// table it keeps one glob of each kind, so that the rule is one that matches, of the right
-// kind, but perhaps not the first; where several trees became one state it is
-// [SomeRule], and [Reference] with the path says which.
+// table it keeps one glob of each kind, and patterns that then lead to the same places
+// share their symbols. Bits stay exact; the rule is [SomeRule] where its kind has more than
+// one, and [Reference] with the path says which.
 //
 // Limits, each a typed [Error]: 4,096 bytes, 64 braces and 256 alternatives per glob;
 // 8,192 globs; 65,520 rows and finals; 2,048 classes of states; 4,096 states of the DFA;
 // 2 MiB; and bounds on the work, so that hostile globs end soon. What multiplies states is
 // a "**" between names ("**/x/**/y"): n different ones make 2^n states, and a dozen is
-// the most. Names over 255 bytes are refused at run time ([Bad]): Linux has none.
+// the most. Within a component several "*" multiply only if they lead to different places: "*a*"
+// and "*b*" in one list do not, "*a*/x" and "*b*/y" do. Names over 255 bytes are refused at run time ([Bad]): Linux has none.
 //
 // NoGain may be false without need if general patterns ("a?b", "*a*b") take part: it
 // assumes that every result of the DFA can meet every prefix and suffix.

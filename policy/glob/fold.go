@@ -13,7 +13,7 @@ const vague = 0x8000
 // fold is what [CompileKinds] gives up rules for: kinds, and which of them are vague.
 type fold struct {
 	kind []uint16 // glob -> kind, from 0 without holes
-	one  []uint16 // kind -> a glob of it that is broad
+	one  []uint16 // kind -> the first glob of it
 }
 
 // of answers the kind of a glob or vague number.
@@ -35,59 +35,33 @@ func (f *fold) holds(ids []uint16, id uint16) bool {
 	return false
 }
 
-// fold answers a smaller tree in which broad globs, those that end in ** or *, are
-// known by their kind only (unless there is but one of the kind), and places with the
-// same future are one node.
+// fold answers a smaller tree in which globs are known by their kind only (unless there is
+// but one of the kind), and places with the same future are one node.
 func (t *tree) fold(kinds []uint16) (*tree, *fold) {
 	f := &fold{kind: make([]uint16, len(kinds))}
 	dense := map[uint16]uint16{}
 	for i, k := range kinds {
 		if _, ok := dense[k]; !ok {
 			dense[k] = uint16(len(dense))
+			f.one = append(f.one, uint16(i))
 		}
 		f.kind[i] = dense[k]
 	}
-	broad := t.broad()
 	count := make([]int, len(dense))
-	f.one = make([]uint16, len(dense))
-	seen := map[uint16]bool{}
-	for at, n := range t.nodes {
-		for _, g := range n.accept {
-			if k := f.kind[g]; broad[at] && !seen[g] {
-				seen[g] = true
-				if count[k]++; count[k] == 1 {
-					f.one[k] = g
-				}
-			}
-		}
+	for _, k := range f.kind {
+		count[k]++
 	}
 	out := &tree{pats: t.pats, owner: t.owner, index: t.index, nodes: make([]node, 1)}
-	c := folder{old: t, new: out, f: f, broad: broad, count: count, seen: map[string]int32{}, done: map[int32]int32{}}
+	c := folder{old: t, new: out, f: f, count: count, seen: map[string]int32{}, done: map[int32]int32{}}
 	root := c.copy(0)
 	out.nodes[0], out.nodes[root] = out.nodes[root], node{}
 	return out, f
 }
 
-// broad tells which nodes a ** or * leads to.
-func (t *tree) broad() []bool {
-	out := make([]bool, len(t.nodes))
-	for at := range t.nodes {
-		n := &t.nodes[at]
-		out[at] = out[at] || n.isLoop
-		for id, to := range n.edge {
-			if t.pats[id].kind == star {
-				out[to] = true
-			}
-		}
-	}
-	return out
-}
-
 type folder struct {
 	old, new *tree
 	f        *fold
-	broad    []bool
-	count    []int // kind -> broad globs
+	count    []int // kind -> globs
 	seen     map[string]int32
 	done     map[int32]int32
 }
@@ -102,7 +76,7 @@ func (c *folder) copy(at int32) int32 {
 	n.accept = nil
 	for _, g := range old.accept {
 		id := g
-		if k := c.f.kind[g]; c.broad[at] && c.count[k] > 1 {
+		if k := c.f.kind[g]; c.count[k] > 1 {
 			id = vague + k
 		}
 		if !c.f.holds(n.accept, id) {

@@ -144,12 +144,12 @@ func TestEqualsReference(t *testing.T) {
 // merged compiles as CompileKinds does when the exact form is too large.
 func merged(t *testing.T, globs []string, kinds []uint16) *Automaton {
 	t.Helper()
-	tr, n, err := prepare(globs)
-	if err != nil {
-		t.Fatal(err)
+	tr, bad := plant(globs)
+	if bad != nil {
+		t.Fatal(bad)
 	}
 	tr, f := tr.fold(kinds)
-	a, err := compile(tr, n, f, large(), len(globs), layered(kinds))
+	a, err := compile(tr, f, large(), len(globs), layered(kinds))
 	if err != nil {
 		t.Fatalf("%q: %v", globs, err)
 	}

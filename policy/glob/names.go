@@ -1,6 +1,7 @@
 package glob
 
 import (
+	"encoding/binary"
 	"slices"
 	"strings"
 )
@@ -13,7 +14,8 @@ type names struct {
 	ssyms    [][]int32 // by symbol of the end: patterns of kind suffix and both with that end
 	gsyms    [][]int32 // by symbol of the DFA: patterns of kind other
 	dfa      dfa
-	lit      []int32   // pattern -> its symbol, for literals
+	alike    []int32   // pattern -> the one that stands for it in all of these
+	lits     [][]int32 // pattern -> its symbols, for literals
 	under    [][]int32 // pattern -> the symbols of fsyms that imply its beginning
 	ends     [][]int32 // pattern -> the symbols of ssyms (kind other: gsyms) that imply its end
 }
@@ -70,15 +72,15 @@ const maxTrie = 56 << 10
 
 var errTrie = &Error{Index: -1, Msg: "too many different names and endings"}
 
-func (t *tree) names() (*names, *Error) {
-	n := &names{fwd: newTrie(), bwd: newTrie()}
-	n.lit = make([]int32, len(t.pats))
+// names numbers the names; most bounds the states of the DFA.
+func (t *tree) names(most int) (*names, *Error) {
+	n := &names{fwd: newTrie(), bwd: newTrie(), alike: t.alike()}
+	n.lits = make([][]int32, len(t.pats))
 	n.under = make([][]int32, len(t.pats))
 	n.ends = make([][]int32, len(t.pats))
 	exact := map[int32]string{} // node of fwd -> the name
 	for i, p := range t.pats {
 		id := int32(i)
-		n.lit[i] = -1
 		switch p.kind {
 		case literal:
 			exact[n.fwd.put(p.pre, false)] = p.pre
@@ -97,7 +99,7 @@ func (t *tree) names() (*names, *Error) {
 			return nil, errTrie
 		}
 	}
-	if err := n.determine(t); err != nil {
+	if err := n.determine(t, most); err != nil {
 		return nil, err
 	}
 	n.endSymbols(t)
@@ -124,6 +126,7 @@ func overlaps(pre, suf string) (out []string) {
 // endSymbols numbers the ends. Parents come before children in a trie.
 func (n *names) endSymbols(t *tree) {
 	n.ssyms = [][]int32{nil}
+	seen := map[string]uint16{}
 	n.bwd.sym = make([]uint16, len(n.bwd.up))
 	for i := 1; i < len(n.bwd.up); i++ {
 		above := n.bwd.sym[n.bwd.up[i]]
@@ -131,8 +134,14 @@ func (n *names) endSymbols(t *tree) {
 		if len(n.bwd.pats[i]) == 0 {
 			continue
 		}
-		all := append(slices.Clone(n.ssyms[above]), n.bwd.pats[i]...)
+		all := n.one(append(slices.Clone(n.ssyms[above]), n.bwd.pats[i]...))
+		key := string(appendList(nil, all))
+		if id, ok := seen[key]; ok {
+			n.bwd.sym[i] = id
+			continue
+		}
 		n.bwd.sym[i] = uint16(len(n.ssyms))
+		seen[key] = n.bwd.sym[i]
 		for _, p := range all {
 			n.ends[p] = append(n.ends[p], int32(len(n.ssyms)))
 		}
@@ -148,6 +157,7 @@ func (n *names) endSymbols(t *tree) {
 // partial numbers the beginnings of names that go on.
 func (n *names) partial() {
 	n.fsyms = []fsym{{lit: -1}}
+	seen := map[string]uint16{}
 	n.fwd.sym = make([]uint16, len(n.fwd.up))
 	for i := 1; i < len(n.fwd.up); i++ {
 		above := n.fwd.sym[n.fwd.up[i]]
@@ -155,8 +165,14 @@ func (n *names) partial() {
 		if len(n.fwd.pats[i]) == 0 {
 			continue
 		}
+		all := n.one(append(slices.Clone(n.fsyms[above].pats), n.fwd.pats[i]...))
+		key := string(appendList(nil, all))
+		if id, ok := seen[key]; ok {
+			n.fwd.sym[i] = id
+			continue
+		}
 		n.fwd.sym[i] = uint16(len(n.fsyms))
-		all := append(slices.Clone(n.fsyms[above].pats), n.fwd.pats[i]...)
+		seen[key] = n.fwd.sym[i]
 		n.addFsym(fsym{pats: all, lit: -1})
 	}
 	n.fwd.end = slices.Clone(n.fwd.sym)
@@ -178,14 +194,15 @@ func (n *names) whole(t *tree, exact map[int32]string) *Error {
 		nodes = append(nodes, at)
 	}
 	slices.Sort(nodes)
+	seen := map[string]int32{}
 	for _, at := range nodes {
 		name := exact[at]
 		f := fsym{exact: true, lit: -1, pats: n.fsyms[n.fwd.sym[at]].pats}
 		if id, ok := t.index[string([]byte{byte(literal), byte(len(name))})+name]; ok {
-			f.lit = id
+			f.lit = n.alike[id]
 		}
 		for _, p := range f.pats {
-			if t.pats[p].matches(name) {
+			if t.pats[p].kind == prefix || t.pats[p].matches(name) {
 				f.full = append(f.full, p)
 			} else {
 				f.not = append(f.not, p)
@@ -198,11 +215,17 @@ func (n *names) whole(t *tree, exact map[int32]string) *Error {
 			}
 		}
 		f.full = append(f.full, n.gsyms[f.gen]...)
-		id := n.addFsym(f)
-		n.fwd.end[at] = uint16(id)
-		if f.lit >= 0 {
-			n.lit[f.lit] = id
+		key := appendList(appendList(appendList(nil, f.pats), f.full), f.not)
+		key = appendList(key, []int32{f.lit, f.end, f.gen})
+		id, ok := seen[string(key)]
+		if !ok {
+			id = n.addFsym(f)
+			seen[string(key)] = id
+			if f.lit >= 0 {
+				n.lits[f.lit] = append(n.lits[f.lit], id)
+			}
 		}
+		n.fwd.end[at] = uint16(id)
 	}
 	if len(n.fsyms) >= maxIDs || len(n.ssyms) >= maxIDs || len(n.gsyms) >= maxIDs {
 		return errTrie
@@ -221,4 +244,42 @@ func (t *trie) find(name string) int32 {
 		at = to
 	}
 	return at
+}
+
+// alike answers for every pattern the first of its kind that leads to the same places from
+// everywhere, perhaps itself. A folded tree has many such: its rules are of few kinds. Those of
+// kind both stand for themselves: their two halves must be of one pattern.
+func (t *tree) alike() []int32 {
+	keys := make([][]byte, len(t.pats))
+	for at := range t.nodes {
+		for id, to := range t.nodes[at].edge {
+			keys[id] = binary.LittleEndian.AppendUint32(keys[id], uint32(at))
+			keys[id] = binary.LittleEndian.AppendUint32(keys[id], uint32(to))
+		}
+	}
+	first := map[string]int32{}
+	out := make([]int32, len(t.pats))
+	for i, k := range keys {
+		out[i] = int32(i)
+		if t.pats[i].kind == both {
+			continue
+		}
+		k = append(k, byte(t.pats[i].kind))
+		if f, ok := first[string(k)]; ok {
+			out[i] = f
+		} else {
+			first[string(k)] = int32(i)
+		}
+	}
+	return out
+}
+
+// one answers patterns with one for all that are alike, ascending.
+func (n *names) one(pats []int32) []int32 {
+	out := make([]int32, len(pats))
+	for i, p := range pats {
+		out[i] = n.alike[p]
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }

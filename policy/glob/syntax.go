@@ -76,6 +76,14 @@ func (s *byteset) negate() {
 	}
 }
 
+// size is the number of bytes in the set.
+func (s *byteset) size() (n int) {
+	for _, w := range s {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
 // only answers the one byte of a set that has just one.
 func (s *byteset) only() (b byte, ok bool) {
 	n := 0

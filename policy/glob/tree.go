@@ -13,6 +13,7 @@ type tree struct {
 	owner []int // a glob that uses the pattern, for errors
 	nodes []node
 	index map[string]int32 // pattern key -> pattern
+	extra int              // alternatives that sets became
 }
 
 // node is a place in globs. A loop node stays where it is on every name: it stands for
@@ -45,7 +46,9 @@ func plant(globs []string) (*tree, *Error) {
 			return nil, &Error{Index: i, Msg: fmt.Sprintf("more than %d globs after expanding {}", maxExpanded)}
 		}
 		for _, parts := range alts {
-			t.insert(i, parts)
+			for _, p := range t.spread(parts) {
+				t.insert(i, p)
+			}
 		}
 	}
 	return t, nil
@@ -194,4 +197,78 @@ func (b *builder) idle(s *set, n int32) bool {
 		}
 	}
 	return true
+}
+
+// Bounds on the alternatives that sets become: of one component, of one glob, of all.
+const (
+	spreadPart = 32
+	spreadGlob = 64
+	spreadAll  = 1024
+)
+
+// spread writes small sets out: *.py[cod] as *.pyc, *.pyo and *.pyd, [Bb]in as Bin and bin. The tries
+// hold those, and the DFA, whose patterns multiply, is left for ?, larger sets and several *.
+func (t *tree) spread(parts []pattern) [][]pattern {
+	out := [][]pattern{parts}
+	for i := range parts {
+		all := parts[i].plain()
+		if len(all) < 2 || len(out)*len(all) > spreadGlob || t.extra+len(out)*(len(all)-1) > spreadAll {
+			continue
+		}
+		t.extra += len(out) * (len(all) - 1)
+		wide := make([][]pattern, 0, len(out)*len(all))
+		for _, o := range out {
+			for _, p := range all {
+				w := append([]pattern(nil), o...)
+				w[i] = p
+				wide = append(wide, w)
+			}
+		}
+		out = wide
+	}
+	return out
+}
+
+// plain answers the patterns without sets that together are p, nil if p is not made of few
+// sets and at most one run.
+func (p *pattern) plain() []pattern {
+	if p.kind != other {
+		return nil
+	}
+	runs, count := 0, 1
+	for _, k := range p.toks {
+		if k.run {
+			runs++
+			continue
+		}
+		if count *= k.set.size(); count > spreadPart {
+			return nil
+		}
+	}
+	if runs > 1 {
+		return nil
+	}
+	all := [][]token{nil}
+	for _, k := range p.toks {
+		var next [][]token
+		for _, a := range all {
+			if k.run {
+				next = append(next, append(a[:len(a):len(a)], k))
+				continue
+			}
+			for b := range 256 {
+				if k.set.has(byte(b)) {
+					var one token
+					one.set.add(byte(b))
+					next = append(next, append(a[:len(a):len(a)], one))
+				}
+			}
+		}
+		all = next
+	}
+	out := make([]pattern, len(all))
+	for i, a := range all {
+		out[i] = classify(a)
+	}
+	return out
 }

@@ -28,8 +28,8 @@ func run() int {
 	}
 	count := flag.Int("count", 21, "rounds of the start and first sections")
 	work := flag.Int("work", 5, "rounds of the work section")
-	only := flag.String("only", "", "start, first, swap, work or memory")
-	job := flag.String("job", "", "of the work section only this row")
+	only := flag.String("only", "", "start, first, swap, rules, work, memory or tree")
+	jobs := flag.String("jobs", "", "of the work section, comma-separated: git status, tar, ...; all if empty")
 	flag.Parse()
 	b, err := newBench()
 	if err != nil {
@@ -47,10 +47,12 @@ func run() int {
 		{"start", func() error { return b.starts(*count) }},
 		{"first", func() error { return b.firsts(*count) }},
 		{"swap", func() error { return b.swaps(*count) }},
-		{"work", func() error { return b.works(*work, *job) }},
+		{"rules", func() error { return b.rules(*count) }},
+		{"work", func() error { return b.works(*work, *jobs) }},
 		{"memory", b.memory},
+		{"tree", func() error { return b.trees(*count) }},
 	} {
-		if *only != "" && *only != s.name {
+		if *only != "" && *only != s.name || *only == "" && s.name == "tree" { // the tree takes a while to grow
 			continue
 		}
 		if err := s.run(); err != nil {

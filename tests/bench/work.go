@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -97,7 +98,7 @@ extends = ["builtin:strict"]
 cpu = "100%"
 `
 
-// works compares each job, or the one that is named, outside, under permissive and under strict.
+// works compares each job, or those of a list with commas, outside, under permissive and under strict.
 func (b *bench) works(n int, only string) error {
 	if err := b.prepare(); err != nil {
 		return err
@@ -107,7 +108,7 @@ func (b *bench) works(n int, only string) error {
 		return err
 	}
 	for _, j := range jobs {
-		if only != "" && only != j.name {
+		if only != "" && !slices.Contains(strings.Split(only, ","), j.name) {
 			continue
 		}
 		self := filepath.Join(b.ws, "bench")
