@@ -584,23 +584,3 @@ func (v *session) startProc(m jail.Message, t *rpc.Terminal, fds []*os.File) (in
 	}
 	return a.Proc, a.fds, nil
 }
-
-// spawn starts a further process in a running jail.
-func (c *conversation) spawn(m rpc.SpawnProc, fds []*os.File) (any, []*os.File, error) {
-	v, err := c.live(m.Session)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := checkStdio(m.Terminal, fds); err != nil {
-		return nil, nil, err
-	}
-	if err := checkCommand(m.Argv, m.Env); err != nil {
-		return nil, nil, err
-	}
-	v.record.Load().put(event.Event{Kind: event.Spawn, Verdict: event.Allow, Argv: m.Argv, Path: m.Argv[0], Detail: fmt.Sprintf("uid %d pid %d", c.peer.uid, c.peer.pid)})
-	n, out, err := v.startProc(jail.Message{Op: jail.OpRun, Argv: m.Argv, Env: m.Env, Cwd: m.Cwd}, m.Terminal, fds)
-	if err != nil {
-		return nil, nil, err
-	}
-	return rpc.Spawned{Proc: n}, out, nil
-}

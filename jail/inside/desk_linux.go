@@ -3,6 +3,7 @@ package inside
 import (
 	"errors"
 	"fmt"
+	"path"
 	"runtime"
 	"time"
 
@@ -30,6 +31,9 @@ const (
 // openDesk binds the socket and serves it on a thread that has no capability and no
 // right to any file.
 func (s *state) openDesk() error {
+	if err := unix.Mkdir(path.Dir(jail.WhySocket), 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("make directory: %w", err)
+	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("make socket: %w", err)

@@ -74,8 +74,8 @@ var steps = []step{
 	{"capabilities", (*state).dropCaps}, // all threads but what serving needs
 	{"posture", (*state).takePosture},   // the launch thread becomes the agent
 	{"broker", (*state).startBroker},    // from here on opens of the launch thread are answered
+	{"why", (*state).openDesk},          // who is denied something may ask; the helper marks meanwhile
 	{"marks", (*state).awaitMarks},      // and those for reading and running
-	{"why", (*state).openDesk},          // who is denied something may ask
 	{"jail check", (*state).check},      // forbidden acts must fail
 }
 
