@@ -21,6 +21,8 @@ func Changes(from, to *policy.Resolved) []string {
 		}
 	}
 	add("files.private", slices.Equal(from.Private, to.Private))
+	add("files.persist", slices.Equal(from.Home.Persist, to.Home.Persist))
+	add("files.overlay", slices.Equal(from.Home.Overlay, to.Home.Overlay))
 	add("net", slices.Equal(grouped(from, from.Net.Rules), grouped(to, to.Net.Rules)) && slices.Equal(from.Net.Unix, to.Net.Unix))
 	add("net.listen", from.Net.Listen == to.Net.Listen)
 	f, t := from.Syscalls, to.Syscalls

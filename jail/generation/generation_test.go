@@ -115,6 +115,8 @@ func TestChanges(t *testing.T) {
 		{"rules", []string{base + "[files]\ndeny = [\"/srv/ws/x\"]\nprotect = [\"/srv/ws/y\"]\nread = [\"~/z\"]"}, ""},
 		{"a layer that has a say about files only", []string{"[files]\ndeny = [\"/srv/ws/x\"]", base}, ""},
 		{"private", []string{base + "[files]\nprivate = [\"/srv/cache\"]"}, "files.private"},
+		{"kept directory", []string{base + "[files]\npersist = [\"~/.npm\"]"}, "files.persist"},
+		{"overlay", []string{base + "[files]\noverlay = [\"~/.cache\"]"}, "files.overlay"},
 		{"net", []string{base + "[net]\nallow = [\"example.org:443\"]"}, "net"},
 		{"env of another layer", []string{"[env]\npass = []", base}, "env"},
 		{"socket", []string{base + "[net]\nunix = [\"/run/x.sock\"]"}, "net"},

@@ -400,6 +400,18 @@ func (b *build) searchable(dir string) bool {
 	return st.Mode&0o001 != 0
 }
 
+// makeHome makes the session's home layer: what the agent installs stays there
+// and goes with the session.
+func (b *build) makeHome() error {
+	var err error
+	b.layer, err = layer.Make(filepath.Join(b.v.s.layersDir(), b.v.id), int(b.base)+b.uid, int(b.base)+b.gid)
+	if b.layer != nil {
+		b.v.push(b.layer.Remove)
+		b.v.shows(b.v.res.Vars.Home, b.layer.Home(), false)
+	}
+	return err
+}
+
 // layOver prepares an overlay: d is the user's directory, lower its descriptor.
 func (b *build) layOver(d jail.Given, lower *os.File) error {
 	if !d.Dir {

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -273,18 +272,6 @@ func limits(r *policy.Resolved) cgroup.Limits {
 	return cgroup.Limits{
 		Memory: int64(r.Resources.Memory), Swap: int64(r.Resources.Swap), CPU: r.Resources.CPU.Limit(runtime.NumCPU()), Pids: int64(r.Resources.Pids),
 	}
-}
-
-// makeHome makes the session's home layer: what the agent installs stays there
-// and goes with the session.
-func (b *build) makeHome() error {
-	var err error
-	b.layer, err = layer.Make(filepath.Join(b.v.s.layersDir(), b.v.id), int(b.base)+b.uid, int(b.base)+b.gid)
-	if b.layer != nil {
-		b.v.push(b.layer.Remove)
-		b.v.shows(b.v.res.Vars.Home, b.layer.Home(), false)
-	}
-	return err
 }
 
 // source is an object that a jail will show.

@@ -30,7 +30,8 @@ func home(t *testing.T, uid int) {
 	w.put("home/over/dir/deep.txt", "of the host\n", 0o644)
 	w.put("home/over/key.pem", w.canary("a denied file of an overlay"), 0o644)
 	w.put("home/over/fixed/hook", "of the host\n", 0o755)
-	w.own("home")
+	must(t, os.MkdirAll(w.path("noted"), 0o755))
+	w.own("home", "noted")
 	text, err := os.ReadFile("testdata/home.toml")
 	must(t, err)
 	must(t, os.WriteFile(w.path("out/home.toml"), text, 0o644))
@@ -48,11 +49,18 @@ func (w *world) shell(t *testing.T, workspace, script string, args ...string) st
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	args = append(append([]string{"run", "--policy", w.path("out/home.toml"), "--workspace", w.path(workspace)}, args...), "--", "/bin/sh", "-c", script)
-	out, err := w.command(ctx, args...).CombinedOutput()
+	out, err := w.elsewhere(ctx, args...).CombinedOutput()
 	if ctx.Err() != nil {
 		t.Fatalf("the run did not end: %v\n%s", err, out)
 	}
 	return string(out)
+}
+
+// elsewhere is command with what agentos itself notes about sessions (trust) kept out of the home, which is compared.
+func (w *world) elsewhere(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := w.command(ctx, args...)
+	cmd.Env = append(cmd.Env, "XDG_STATE_HOME="+w.path("noted"))
+	return cmd
 }
 
 // secret fails the test if the text has a canary.
@@ -102,7 +110,7 @@ func (w *world) hostRenames(t *testing.T) {
 	w.put("ws/ready", "", 0o666)
 	w.own("home/over/note")
 	must(t, os.Chmod(w.path("ws/ready"), 0o666))
-	run := w.command(t.Context(), "run", "--policy", w.path("out/home.toml"), "--workspace", w.path("ws"), "--", "/bin/sh", "-c",
+	run := w.elsewhere(t.Context(), "run", "--policy", w.path("out/home.toml"), "--workspace", w.path("ws"), "--", "/bin/sh", "-c",
 		`cat ~/over/note ~/over/note; ls -l ~/over; echo 1 > ready; i=0; while [ $i -lt 600 ] && ! [ -e go ]; do sleep 0.1; i=$((i+1)); done; cat ~/over/renamed.pem; cp ~/over/renamed.pem ~/x; cat ~/x; true`)
 	var said lockedBuffer
 	run.Stdout, run.Stderr = &said, &said
@@ -139,7 +147,7 @@ mkdir ~/gate; echo x > ~/gate/planted; echo x > ~/.bashrc; echo ready > ~/ready;
 while :; do mv ~/race/good ~/good2; ln -s ` + w.path("out/secret.txt") + ` ~/race/good; rm ~/race/good; mv ~/good2 ~/race/good; done`
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // an emulated machine takes its time
 	defer cancel()
-	run := w.command(ctx, "run", "--name", "hostile", "--policy", w.path("out/home.toml"), "--workspace", w.path("ws"), "--", "/bin/sh", "-c", script)
+	run := w.elsewhere(ctx, "run", "--name", "hostile", "--policy", w.path("out/home.toml"), "--workspace", w.path("ws"), "--", "/bin/sh", "-c", script)
 	must(t, run.Start())
 	defer func() { _ = run.Wait() }()
 	before := w.state()
@@ -213,7 +221,7 @@ func (w *world) agentos(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := w.command(ctx, args...)
+	cmd := w.elsewhere(ctx, args...)
 	if cmd.SysProcAttr.Credential.Uid == 60231 {
 		cmd.Dir = "/"
 	}
@@ -277,7 +285,7 @@ func (w *world) shared(t *testing.T) {
 
 // liveShare: two sessions that run at a time see each other's files, and nobody removes them under them.
 func (w *world) liveShare(t *testing.T) {
-	first := w.command(t.Context(), "run", "--name", "first", "--policy", w.path("out/home.toml"), "--workspace", w.path("ws"), "--", "/bin/sh", "-c",
+	first := w.elsewhere(t.Context(), "run", "--name", "first", "--policy", w.path("out/home.toml"), "--workspace", w.path("ws"), "--", "/bin/sh", "-c",
 		`echo from-first > ~/.npm/live; i=0; while [ $i -lt 600 ] && ! [ -e ~/.npm/answer ]; do sleep 0.1; i=$((i+1)); done; cat ~/.npm/answer`)
 	var said lockedBuffer
 	first.Stdout, first.Stderr = &said, &said
