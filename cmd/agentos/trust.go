@@ -302,14 +302,14 @@ func (p *program) leaves(ctx context.Context, g orchestrator.Gate, s *trust.Sess
 		return
 	}
 	if exit.Totals.Records > trustRecords {
-		p.keep(s)
+		p.keepNote(s)
 		p.err.note("a record of %d events was not searched for files that your tools will run or obey", exit.Totals.Records)
 		p.err.hint(hint)
 		return
 	}
 	r, err := p.left(ctx, g, s)
 	if err != nil || r.Compared > 0 || r.Missed > 0 {
-		p.keep(s)
+		p.keepNote(s)
 	}
 	if err != nil {
 		p.err.note("what the session left for your tools to run or obey is not known: %v", err)
@@ -319,7 +319,7 @@ func (p *program) leaves(ctx context.Context, g orchestrator.Gate, s *trust.Sess
 	p.leftover(&r, hint)
 }
 
-func (p *program) keep(s *trust.Session) {
+func (p *program) keepNote(s *trust.Session) {
 	if err := p.trustStore().Save(*s); err != nil {
 		p.err.note("how the workspace was before the session was not kept for agentos trust: %v", err)
 	}
