@@ -99,14 +99,11 @@ func (p *program) runAgent(ctx context.Context, o orchestrator.Options, keep []s
 		stop()
 		p.lacking(proc.Started.Report.Missing, report)
 		before.ID, before.Name, before.Silent = proc.Session, proc.Name, silent(plan.Resolved, proc.Started.Report.Tier)
-		if err := p.trustStore().Save(before); err != nil {
-			p.err.note("how the workspace is now was not noted for agentos trust: %v", err)
-		}
 		return proc, nil
 	})
 	if proc != nil {
 		p.summary(proc, exit, report)
-		p.leaves(ctx, g, proc, exit)
+		p.leaves(ctx, g, &before, exit)
 	}
 	if err != nil {
 		return err

@@ -81,7 +81,7 @@ func (p *program) trust(ctx context.Context, args []string, f trustFlags) error 
 	if f.restore {
 		return p.restore(l)
 	}
-	r, s, err := p.untrusted(l, trustWalk)
+	r, s, err := p.untrusted(l)
 	if err != nil {
 		return err
 	}
@@ -111,8 +111,9 @@ func (p *program) trust(ctx context.Context, args []string, f trustFlags) error 
 	return err
 }
 
-// untrusted finds what the session of l left.
-func (p *program) untrusted(l *orchestrator.Log, most int) (trust.Report, trust.Session, error) {
+// untrusted finds what the session of l left, and how that began; nothing was kept
+// of sessions that touched nothing that matters, or whose run was killed.
+func (p *program) untrusted(l *orchestrator.Log) (trust.Report, trust.Session, error) {
 	var c trust.Changes
 	first, err := read(l, &c)
 	if err != nil {
@@ -129,7 +130,7 @@ func (p *program) untrusted(l *orchestrator.Log, most int) (trust.Report, trust.
 	if err != nil {
 		return trust.Report{}, s, &orchestrator.Error{Err: err, Hint: "move that file away: what was accepted is shown again"}
 	}
-	return s.Find(&c, accepted, most), s, nil
+	return s.Find(&c, accepted, trustWalk), s, nil
 }
 
 // read takes the changes out of a record, and its receipt: that has the workspace.
@@ -292,28 +293,54 @@ const (
 	trustRecords = 1_000_000
 )
 
-// leaves says at the end of a run what its session leaves, if anything.
-func (p *program) leaves(ctx context.Context, g orchestrator.Gate, proc *orchestrator.Proc, exit orchestrator.Exit) {
-	hint := "agentos trust " + proc.Name
+// leaves says at the end of a run what its session leaves, if anything. How the
+// workspace was is kept when the session touched a file that matters: homes stay
+// clean of sessions that did not.
+func (p *program) leaves(ctx context.Context, g orchestrator.Gate, s *trust.Session, exit orchestrator.Exit) {
+	hint := "agentos trust " + s.Name
 	if exit.Totals == nil {
 		return
 	}
 	if exit.Totals.Records > trustRecords {
+		p.keepNote(s)
 		p.err.note("a record of %d events was not searched for files that your tools will run or obey", exit.Totals.Records)
 		p.err.hint(hint)
 		return
 	}
-	l, err := orchestrator.OpenLog(ctx, g, proc.Session)
-	if err == nil {
-		defer func() { _ = l.Close() }()
-		var r trust.Report
-		if r, _, err = p.untrusted(l, trustWalk/10); err == nil {
-			p.leftover(&r, hint)
-			return
-		}
+	r, err := p.left(ctx, g, s)
+	if err != nil || r.Compared > 0 || r.Missed > 0 {
+		p.keepNote(s)
 	}
-	p.err.note("what the session left for your tools to run or obey is not known: %v", err)
-	p.err.hint(hint)
+	if err != nil {
+		p.err.note("what the session left for your tools to run or obey is not known: %v", err)
+		p.err.hint(hint)
+		return
+	}
+	p.leftover(&r, hint)
+}
+
+func (p *program) keepNote(s *trust.Session) {
+	if err := p.trustStore().Save(*s); err != nil {
+		p.err.note("how the workspace was before the session was not kept for agentos trust: %v", err)
+	}
+}
+
+// left finds what a session that has ended just now left.
+func (p *program) left(ctx context.Context, g orchestrator.Gate, s *trust.Session) (r trust.Report, err error) {
+	l, err := orchestrator.OpenLog(ctx, g, s.ID)
+	if err != nil {
+		return r, err
+	}
+	defer func() { _ = l.Close() }()
+	var c trust.Changes
+	if _, err = read(l, &c); err != nil {
+		return r, err
+	}
+	accepted, err := p.trustStore().Accepted()
+	if err != nil {
+		return r, err
+	}
+	return s.Find(&c, accepted, trustWalk/10), nil
 }
 
 func (p *program) leftover(r *trust.Report, hint string) {

@@ -52,6 +52,7 @@ type Report struct {
 	Workspace string `json:"workspace"`
 	Items     []Item `json:"items"`    // by path
 	Accepted  int    `json:"accepted"` // items that were accepted before and are left out
+	Compared  int    `json:"-"`        // files of some kind that were written to, changed or not
 	Missed    uint64 `json:"missed"`   // events that the record lost, and what is beyond bounds: there may be more
 }
 
@@ -117,6 +118,8 @@ type finder struct {
 	seen   map[string]bool
 	missed uint64
 	below  int
+
+	compared int
 }
 
 // path looks at one path, and below it if a directory came there as a whole.
@@ -201,6 +204,7 @@ func (f *finder) file(path string, c change, o object) {
 		f.missed++
 		return
 	}
+	f.compared++
 	full, err := f.disk.look(path)
 	if err != nil {
 		return
@@ -222,6 +226,7 @@ func (f *finder) part(dir string, kind *Kind, path string, o object) {
 		it = &Item{Path: dir, Name: strings.TrimPrefix(dir, f.s.Workspace+"/"), Kind: kind.Name, Why: kind.Why, Change: Unknown, Note: "a directory as a whole", Mode: "d"}
 		f.whole[dir] = it
 	}
+	f.compared++
 	it.Files++
 	it.Size += o.size
 	f.sums[dir] = append(f.sums[dir], path+"\x00"+o.mode.String()+"\x00"+o.stamp)
@@ -320,7 +325,7 @@ func (f *finder) show(it *Item, o *object, old []byte, was bool) {
 }
 
 func (f *finder) report(accepted Accepted) Report {
-	r := Report{Session: f.s.ID, Name: f.s.Name, Workspace: f.s.Workspace, Items: []Item{}, Missed: f.missed}
+	r := Report{Session: f.s.ID, Name: f.s.Name, Workspace: f.s.Workspace, Items: []Item{}, Compared: f.compared, Missed: f.missed}
 	for dir, it := range f.whole {
 		h := sha256.New()
 		for _, s := range f.sums[dir] { // in the order of paths

@@ -33,4 +33,6 @@ disk_write = "${PROBE_ADAPTER_DISK:-1GB}"
 P
 	mv "$policy.$$" "$policy"
 fi
+XDG_STATE_HOME=$(dirname "$policy")/notes-$PROBE_UID # what agentos itself keeps (agentos trust): outside of the home that is watched
+export XDG_STATE_HOME
 exec "$bin/agentos" run --policy "$policy" --workspace "$PROBE_WS" -- "$@"

@@ -129,7 +129,7 @@ func (w *world) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(binDir(w.t), "agentos"), args...)
 	cmd.Dir = w.path("ws")
 	cmd.Env = []string{
-		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + w.path("home"), "USER=dev", "LANG=C.UTF-8", "TERM=xterm", "AGENTOS_SOCKET=" + w.socket(),
+		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + w.path("home"), "XDG_STATE_HOME=" + w.path("notes"), "USER=dev", "LANG=C.UTF-8", "TERM=xterm", "AGENTOS_SOCKET=" + w.socket(),
 		"AGENTOS_LIBEXEC=" + binDir(w.t), "AWS_SECRET_ACCESS_KEY=" + w.canary("AWS_SECRET_ACCESS_KEY"), "SSH_AUTH_SOCK=" + w.path("out/sock"), "GITHUB_TOKEN=" + w.canary("GITHUB_TOKEN"),
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.uid), Gid: uint32(w.uid)}, Setsid: true}

@@ -87,7 +87,7 @@ func newWorld(t *testing.T, uid int) *world {
 	w := &world{t: t, base: base, uid: uid, secrets: map[string]string{}, victimLog: &lockedBuffer{}}
 	t.Cleanup(func() { _ = os.RemoveAll(base) })
 	must(t, os.Chmod(base, 0o755))
-	for _, d := range []string{"home", "home/.ssh", "home/.aws", "out", "ws", "mark"} {
+	for _, d := range []string{"home", "home/.ssh", "home/.aws", "out", "ws", "mark", "notes"} {
 		must(t, os.MkdirAll(w.path(d), 0o755))
 	}
 	w.put("home/.ssh/id_rsa", w.canary("~/.ssh/id_rsa"), 0o600)
@@ -95,7 +95,7 @@ func newWorld(t *testing.T, uid int) *world {
 	w.put("home/.bashrc", "# rc\n", 0o644)
 	w.put("out/secret.txt", w.canary("a file outside"), 0o644)
 	w.put("out/keep.txt", "keep\n", 0o644)
-	w.own("home", "out", "mark")
+	w.own("home", "out", "mark", "notes") // notes: of agentos itself
 	w.listeners()
 	w.startVictim()
 	return w
