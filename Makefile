@@ -25,7 +25,7 @@ BUILD := $(shell git describe --always --dirty --abbrev=12 --match 'v*' 2>/dev/n
   echo "src-$$(find audit bpf cgroup cmd jail orchestrator policy go.mod go.sum -type f ! -name '*_test.go' -print0 | LC_ALL=C sort -z | xargs -0 cat | sha256sum | cut -c1-12)")
 STAMP := -X github.com/agentos/agentos/jail/packet.build=$(BUILD)
 # Packages with tests that need root: found by their build tag, so that no list here can forget one.
-ROOTPKGS = $(shell grep -rlE '^//go:build .*\broot\b' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u | grep -vE '^\./tests/(escape|script)$$')
+ROOTPKGS = $(shell grep -rlE '^//go:build .*\broot\b' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u | grep -vE '^\./tests/(agents|escape|script)$$')
 OWNGO    = $(shell git ls-files -co --exclude-standard '*.go' | grep -vE '_bpfel\.go$$')
 
 .PHONY: help
@@ -98,6 +98,13 @@ escape: build bin/act ## the escape corpora: our acts, then ../shared/escape whe
 	AGENTOS_BIN=$(CURDIR)/bin $(GO) test -tags root -count=1 $(EXEC) -v -run . ./tests/escape | grep -vE '^=== '; exit $${PIPESTATUS[0]}
 	@tests/escape/outside.sh
 
+bin/model: FORCE
+	@CGO_ENABLED=0 $(GO) build -trimpath -o $@ ./tests/agents/model
+
+.PHONY: test-agents
+test-agents: build bin/model ## real agents (Claude Code, Codex, ...) in jails, with a scripted model; npm installs them once
+	@tests/agents/run.sh
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (20s)
 	@set -e; grep -rlE '^func Fuzz[A-Z]' --include='*_test.go' . | while read -r f; do \
@@ -121,7 +128,7 @@ bench-work: build bin/act ## work inside against outside on tiers A and B in ins
 	@$(GO) build -o bin/bench ./tests/bench
 	@for row in $(if $(filter-out all,$(KERNEL)),$(KERNEL),6.12-lsm 6.12-stock); do \
 	  MACHINE_ACCEL='tcg,thread=single -icount shift=0,sleep=off' MACHINE_CPUS=1 tests/machine/run.sh $$row -- \
-	  "/mnt/bin/bench -only work -work 1 -jobs 'open+close,git status,tar,gcc project'" || exit 1; done
+	  "/mnt/bin/bench -only work -work 1 -job 'open+close,git status,tar,gcc project'" || exit 1; done
 
 .PHONY: generate
 generate: ## BPF objects (clang), policy schema, golden files

@@ -190,8 +190,76 @@ int BPF_PROG(trace_attach, struct cgroup *to, const char *path, struct task_stru
 #define NR_OPENAT 257
 #define NR_OPENAT2 437
 
+/* open(2) flags that make an open the broker's: it reports it itself. */
+#define CHANGES (00000003 | 00000100 | 00001000 | 020000000)
+#define AT_FDCWD_HERE -100
+#define ENOENT 2
+#define NAME_BYTES 2048
+#define MODE_TYPE 0170000
+#define MODE_FIFO 0010000
+
+/* file_at is the open file behind a descriptor of the current task. */
+static __always_inline struct file *file_at(struct task_struct *task, long fd)
+{
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file **fds = BPF_CORE_READ(table, fd), *file = 0;
+
+	if (fd < 0 || fd >= BPF_CORE_READ(table, max_fds))
+		return 0;
+	bpf_probe_read_kernel(&file, sizeof(file), fds + fd);
+	return file;
+}
+
+/* absent reports the name of an open for reading that found nothing: who looks for
+ * keys is worth a record where there are none. The name is read again from the caller,
+ * who may have changed it: it decides nothing, user space matches it against the rules.
+ */
+static __always_inline void absent(struct who *w, struct scratch *sc, struct pt_regs *regs, long nr)
+{
+	const char *name = (const char *)(nr == NR_OPEN ? BPF_CORE_READ(regs, di) : BPF_CORE_READ(regs, si));
+	u64 how = nr == NR_OPEN ? BPF_CORE_READ(regs, si) : BPF_CORE_READ(regs, dx);
+	struct task_struct *task = w->task;
+	char first = 0;
+
+	if (how & CHANGES || bpf_probe_read_user(&first, 1, name) || !first)
+		return;
+	stamp(&sc->rec, KIND_OPEN);
+	sc->off = 0;
+	if (first != '/') {
+		int at = nr == NR_OPEN ? AT_FDCWD_HERE : (int)BPF_CORE_READ(regs, di);
+		if (at == AT_FDCWD_HERE) {
+			sc->start_dentry = (u64)BPF_CORE_READ(task, fs, pwd.dentry);
+			sc->start_mnt = MNT(BPF_CORE_READ(task, fs, pwd.mnt));
+		} else {
+			struct file *dir = file_at(task, at);
+			if (!dir)
+				return;
+			sc->start_dentry = (u64)BPF_CORE_READ(dir, f_path.dentry);
+			sc->start_mnt = MNT(BPF_CORE_READ(dir, f_path.mnt));
+		}
+		sc->large = w->jail->flags & JAIL_LARGE;
+		sc->rec.len1 = walk_path(sc, w->slot);
+		if (sc->end != END_ROOT)
+			return;
+	}
+	u64 to = sc->rec.len1;
+	asm volatile("" : "+r"(to)); /* the verifier must see the bound in the register that is used */
+	if (to > PATH_BYTES)
+		return;
+	long n = bpf_probe_read_user_str(sc->data + to, NAME_BYTES, name);
+	if (n < 2 || n > NAME_BYTES)
+		return;
+	sc->rec.len2 = n - 1;
+	sc->rec.op_flags = how;
+	sc->rec.error = ENOENT;
+	sc->rec.flags |= REC_ALLOW | REC_ABSENT; /* nothing was refused; uncritical */
+	emit(sc, w->slot);
+}
+
 /* What a jail opened, from the descriptor it got: never from an argument. Costs every
  * system call of the machine about 100 ns, so it is attached only while a jail asks.
+ * fanotify asks nobody about a FIFO: who opened one that is denied is killed before it
+ * reads.
  */
 SEC("tp_btf/sys_exit")
 int BPF_PROG(trace_open, struct pt_regs *regs, long ret)
@@ -199,37 +267,57 @@ int BPF_PROG(trace_open, struct pt_regs *regs, long ret)
 	long nr = BPF_CORE_READ(regs, orig_ax);
 	struct who w;
 
-	if (ret < 0 || (nr != NR_OPENAT && nr != NR_OPEN && nr != NR_OPENAT2 && nr != NR_CREAT))
+	if (nr != NR_OPENAT && nr != NR_OPEN && nr != NR_OPENAT2 && nr != NR_CREAT)
 		return 0;
-	if (enter(&w) != ENTRY_JAILED || !(w.jail->flags & JAIL_AUDIT_OPEN))
+	if (ret < 0 && ret != -ENOENT)
+		return 0;
+	if (enter(&w) != ENTRY_JAILED || !(w.jail->flags & (JAIL_AUDIT_OPEN | JAIL_READS)))
+		return 0;
+	u32 flags = w.jail->flags;
+	if (ret < 0 && (!(flags & JAIL_READS) || (nr != NR_OPENAT && nr != NR_OPEN)))
 		return 0;
 	struct scratch *sc = scratch_of(&w);
+	if (ret < 0) {
+		if (sc)
+			absent(&w, sc, regs, nr);
+		return 0;
+	}
 	if (!sc) {
 		emit_bare(w.slot, KIND_OPEN, REC_ALLOW | REC_NO_STORAGE, 0, 0);
 		return 0;
 	}
-	struct task_struct *task = w.task;
-	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
-	struct file **fds = BPF_CORE_READ(table, fd), *file = 0;
-	if (ret >= BPF_CORE_READ(table, max_fds))
-		return 0;
-	bpf_probe_read_kernel(&file, sizeof(file), fds + ret);
+	struct file *file = file_at(w.task, ret);
 	if (!file)
+		return 0;
+	u32 how = BPF_CORE_READ(file, f_flags);
+	bool fifo = (BPF_CORE_READ(file, f_inode, i_mode) & MODE_TYPE) == MODE_FIFO;
+	if ((flags & JAIL_READS) && (how & CHANGES))
+		return 0; /* the broker's */
+	if (!fifo && !(flags & JAIL_AUDIT_OPEN))
 		return 0;
 	stamp(&sc->rec, KIND_OPEN);
 	sc->start_dentry = (u64)BPF_CORE_READ(file, f_path.dentry);
 	sc->start_mnt = MNT(BPF_CORE_READ(file, f_path.mnt));
 	sc->rec.ino = BPF_CORE_READ(file, f_inode, i_ino);
 	sc->rec.dev = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
-	sc->rec.op_flags = BPF_CORE_READ(file, f_flags);
-	sc->large = w.jail->flags & JAIL_LARGE;
+	sc->rec.op_flags = how;
+	sc->large = flags & JAIL_LARGE;
 	sc->off = 0;
 	sc->rec.len1 = walk_path(sc, w.slot);
 	if (sc->end == END_INTERNAL)
 		return 0;
-	sc->rec.flags |= REC_ALLOW;
 	if (sc->end != END_ROOT)
 		sc->rec.flags |= sc->end == END_RACED ? REC_RACED : REC_UNREACHABLE;
+	if (fifo && (flags & JAIL_READS) && (flags & JAIL_ENFORCE) && !(sc->bits & BIT_READ)) {
+		sc->rec.flags |= REC_KILLED;
+		sc->rec.error = EACCES;
+		emit(sc, w.slot);
+		bpf_send_signal(9);
+		return 0;
+	}
+	if (!(flags & JAIL_AUDIT_OPEN))
+		return 0;
+	sc->rec.flags |= REC_ALLOW;
 	emit(sc, w.slot);
 	return 0;
 }

@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "a1e4988c3a1a1706"
+const version = "2ac28392528b8b65"

@@ -13,15 +13,21 @@ import (
 // ErrBatch is returned for a batch of events that does not decode.
 var ErrBatch = errors.New("malformed event batch")
 
-// RuleRef stands in an event of init for the text of rule i, which only the
-// helper knows.
-func RuleRef(i uint16) string { return "#" + strconv.Itoa(int(i)) }
+// RuleRef stands in an event for the text of rule i of a generation of the jail's
+// rules, which only the helper knows; 0xffff is no one rule.
+func RuleRef(generation uint32, i uint16) string {
+	b := append(make([]byte, 0, 24), '#')
+	b = append(strconv.AppendUint(b, uint64(generation), 10), '.')
+	return string(strconv.AppendUint(b, uint64(i), 10))
+}
 
-// RuleIndex is the i of [RuleRef].
-func RuleIndex(ref string) (i uint16, ok bool) {
-	n, found := strings.CutPrefix(ref, "#")
-	v, err := strconv.ParseUint(n, 10, 16)
-	return uint16(v), found && err == nil
+// ParseRuleRef is the opposite of [RuleRef].
+func ParseRuleRef(ref string) (generation uint32, i uint16, ok bool) {
+	rest, found := strings.CutPrefix(ref, "#")
+	g, n, both := strings.Cut(rest, ".")
+	v, err := strconv.ParseUint(g, 10, 32)
+	w, err2 := strconv.ParseUint(n, 10, 16)
+	return uint32(v), uint16(w), found && both && err == nil && err2 == nil
 }
 
 // AppendEvent adds e to a batch: its length as a uvarint, then its binary form.

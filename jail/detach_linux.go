@@ -63,6 +63,27 @@ func Detach(fd int, a Attach) (*os.File, error) {
 	return os.NewFile(uintptr(tree), "mount"), nil
 }
 
+// Handout returns an O_PATH descriptor, for a user, of the directory at fd (O_PATH,
+// in this process' mount namespace): read-only, without programs, devices and
+// set-id bits, with the ids that idmap shows (nil: as they are). Its mount is in
+// no namespace any more, so that nobody can mount it anywhere or change what it
+// permits, whatever namespaces they make: open_tree(2), move_mount(2) and
+// mount_setattr(2) want an attached mount or the root of a detached one.
+//
+// Errors: unix.EINVAL when the file system cannot be idmapped.
+func Handout(fd int, idmap *os.File) (*os.File, error) {
+	m, err := Detach(fd, Attach{ReadOnly: true, NoExec: true, IDMap: idmap})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close() // dissolves the mount's namespace
+	top, err := unix.Openat2(int(m.Fd()), ".", &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: beneath})
+	if err != nil {
+		return nil, fmt.Errorf("open handed-out directory: %w", err)
+	}
+	return os.NewFile(uintptr(top), "handout"), nil
+}
+
 // Memfd returns a sealed memfd with data as its whole content.
 func Memfd(name string, data []byte, exec bool) (*os.File, error) {
 	flags := unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING

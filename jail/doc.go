@@ -14,8 +14,9 @@
 //	                                    <--  Ready {steps, check} | Failed {step, text}
 //	Run {proc, terminal} + [in out err] -->  forks the agent from the launch thread
 //	                                    <--  Running {proc, pid} + [pty master] | Failed
-//	Run, Signal, Resize at any time     -->
+//	Run, Signal, Resize, Rules at any time ->
 //	                                    <--  Changed {proc, exited | stopped}
+//	Why {answer}                       <-->  Why {question of a process of the jail}
 //	(events socket)                     <--  batches of audit/event in binary form
 //	close                               -->  init ends; the kernel ends the rest
 //
@@ -34,6 +35,14 @@
 // what is the caller's on disk is the agent's inside, and the other way round
 // for what the agent creates. A caller without an ordinary uid (root, or above
 // the range) becomes one inside that is nobody's on the host.
+//
+// Home: a Bind of the session's own directory on disk (jail/layer). A directory of the
+// user's home may lie over it as an overlayfs (kind Overlay): the helper sends the
+// detached lower mount, idmapped and read-only, and the directory with upper and work,
+// and init mounts it in its own user namespace (userxattr), so that what the file system
+// does in the agent's name needs no right on the host. It works with the ids of Linux
+// 6.1, 6.12 and 6.18. What the jail made is handed to its user by [Handout], with the
+// ids mapped back.
 //
 // Limits: in this version init ends when its helper does; sessions that outlive
 // the helper come with the daemon.

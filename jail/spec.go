@@ -33,17 +33,25 @@ type Plan struct {
 	Spec Spec
 }
 
-// Binds returns the targets of the Bind entries of list, in order: the order of
-// the descriptors that go with it.
+// Binds returns the targets of the Bind and Overlay entries of list, in order: the
+// order of the descriptors that go with it. An overlay has two, its own target
+// and what [Upper] makes of that.
 func Binds(list []Mount) []string {
 	var out []string
 	for _, m := range list {
-		if m.Kind == Bind {
+		switch m.Kind {
+		case Bind:
 			out = append(out, m.Target)
+		case Overlay:
+			out = append(out, m.Target, Upper(m.Target))
 		}
 	}
 	return out
 }
+
+// Upper names the session's half of the overlay at target; it is no clean path,
+// so nothing that is given has that name.
+func Upper(target string) string { return target + "//upper" }
 
 // Spec is the blueprint of one jail. It holds no kernel state.
 type Spec struct {
@@ -58,6 +66,8 @@ type Spec struct {
 	Process   Process  // the agent
 	Audit     string   // "all", "changes" or "denied"
 	Broker    bool     // files are decided by the broker (tiers C and D)
+	Opens     bool     // opens that change nothing are asked about by a fanotify group
+	Fifos     []string // mounts whose denied FIFOs are covered; only with Opens
 	Private   []string // trees that exist only in this jail
 	Unix      []string // host sockets that may be connected to
 	Canaries  Canaries // what the jail check tries
@@ -79,6 +89,7 @@ const (
 	File    MountKind = "file"    // a small read-only file with Data as content
 	Symlink MountKind = "symlink" // Data is the target
 	Bind    MountKind = "bind"    // the next detached mount of those that come with the plan
+	Overlay MountKind = "overlay" // an overlayfs of the next two: the host's tree, and the directory with the session's upper and work
 	Point   MountKind = "point"   // a place for something that init mounts there
 	Tmpfs   MountKind = "tmpfs"
 	Proc    MountKind = "proc"
@@ -125,6 +136,8 @@ type Given struct {
 	ReadOnly bool
 	Exec     bool
 	Own      bool // of this jail alone: the caller's, not the system's
+	Overlay  bool // read from the host, written to the session's layer; a directory
+	Room     bool // directories of the home on the way to it are the agent's, as if it had made them
 }
 
 // Input is what Compile needs to know.
@@ -143,6 +156,7 @@ type Input struct {
 	System    []Given  // further binds made by the helper
 	HomeBind  bool     // there is a descriptor for the home layer
 	Covers    []string // directories of which only what is mounted below is shown
+	Hint      string   // what agents are told about the jail, see HintPath; "" = nothing
 }
 
 // Sizes of private tmpfs, in bytes: of those for which the policy names none, and
@@ -167,8 +181,21 @@ var ProcMasks = []string{
 	"/proc/tty", "/proc/vmallocinfo", "/proc/zoneinfo",
 }
 
-// CanaryPath is where a jail has the program of its check, if Canaries.Child.
-const CanaryPath = "/run/.agentos-canary"
+// What a jail has of ours to see: the program of init, which is the canary of the jail
+// check where Canaries.Child says so and `agentos why` in everybody's hands; the socket
+// that answers it; and a text for agents.
+const (
+	ToolPath  = "/run/agentos/bin/agentos"
+	WhySocket = "/run/agentos/why.sock"
+	HintPath  = "/run/agentos/AGENTS.md"
+)
+
+// Bounds, in bytes, of a question at [WhySocket] and of the answer; package jail/why
+// says what they are.
+const (
+	MaxQuestion = 4096 + 16 // PATH_MAX and a word
+	MaxAnswer   = 16 << 10
+)
 
 // Devices are the character devices a jail has, if the host has them.
 var Devices = []string{"full", "null", "random", "tty", "urandom", "zero"}
@@ -201,6 +228,9 @@ func Compile(in Input) (Plan, error) {
 		{Kind: Tmpfs, Target: "/run", Size: RunTmp, Mode: 0o755, Own: true},
 		{Kind: Dir, Target: fmt.Sprintf("/run/user/%d", in.UID), Mode: 0o700, Agent: true, Own: true},
 	}
+	if in.Hint != "" {
+		all = append(all, Mount{Kind: File, Target: HintPath, Data: in.Hint, Own: true})
+	}
 	all = append(all, identity(in)...)
 	if in.HomeBind {
 		all = append(all, Mount{Kind: Bind, Target: in.Home, IsDir: true, Own: true})
@@ -219,9 +249,12 @@ func Compile(in Input) (Plan, error) {
 		if g.Link != "" {
 			m = Mount{Kind: Symlink, Target: g.Path, Data: g.Link, Own: g.Own}
 		}
+		if g.Overlay {
+			m = Mount{Kind: Overlay, Target: g.Path, IsDir: true, Own: true}
+		}
 		all = append(all, m)
 	}
-	all, err := order(all)
+	all, err := order(append(all, rooms(in)...))
 	if err != nil {
 		return Plan{}, err
 	}
@@ -229,6 +262,32 @@ func Compile(in Input) (Plan, error) {
 	var tree []Mount
 	tree, s.Mounts = split(all)
 	return Plan{Tree: tree, Spec: s}, nil
+}
+
+// rooms are the directories of the home layer on the way to what has Room: a kept
+// ~/.cache/pip must not make ~/.cache another's. Those on the way to the workspace
+// stay init's: what the agent wrote beside it would be lost without a word.
+func rooms(in Input) []Mount {
+	given := slices.Concat(in.System, in.Given)
+	var out []Mount
+	for _, g := range given {
+		rest, below := strings.CutPrefix(g.Path, in.Home+"/")
+		if !g.Room || !below || !in.HomeBind {
+			continue
+		}
+		dir := in.Home
+		names := strings.Split(rest, "/")
+		for _, name := range names[:len(names)-1] {
+			dir += "/" + name
+			if slices.ContainsFunc(given, func(o Given) bool { return o.Path == dir }) {
+				break // what is mounted there has its own
+			}
+			if !slices.ContainsFunc(out, func(m Mount) bool { return m.Target == dir }) {
+				out = append(out, Mount{Kind: Dir, Target: dir, Mode: 0o755, Agent: true, Own: true})
+			}
+		}
+	}
+	return out
 }
 
 // split parts an ordered plan into what jails share and what one has of its own.

@@ -189,3 +189,32 @@ func FuzzEachEvent(f *testing.F) {
 		}
 	})
 }
+
+// Directories of the home on the way to what has room belong to the agent, but no
+// directory of the host and none on the way to the workspace alone.
+func TestCompileMakesRoom(t *testing.T) {
+	in := input()
+	in.System = append(in.System, jail.Given{Path: "/home/dev/.cache/x/pip", Dir: true, Own: true, Room: true})
+	in.Given = append(in.Given, jail.Given{Path: "/home/dev/.cache/go-build", Dir: true, Overlay: true, Room: true},
+		jail.Given{Path: "/home/dev/.config", Dir: true, Own: true}, jail.Given{Path: "/home/dev/.config/a/b", Dir: true, Own: true, Room: true})
+	plan, err := jail.Compile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range plan.Spec.Mounts {
+		if m.Kind == jail.Dir && strings.HasPrefix(m.Target, "/home/dev/") {
+			got = append(got, m.Target)
+			if !m.Agent {
+				t.Errorf("%s is not the agent's", m.Target)
+			}
+		}
+	}
+	if want := []string{"/home/dev/.cache", "/home/dev/.cache/x"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	binds := jail.Binds(plan.Spec.Mounts)
+	if i := slices.Index(binds, "/home/dev/.cache/go-build"); i < 0 || binds[i+1] != jail.Upper("/home/dev/.cache/go-build") {
+		t.Errorf("the overlay's descriptors do not follow each other: %q", binds)
+	}
+}

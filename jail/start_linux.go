@@ -41,6 +41,7 @@ type Parts struct {
 	Rules  *os.File   // sealed memfd: automaton
 	Tree   *os.File   // of [Trees.Clone]
 	Mounts []*os.File // detached mounts in the order of the Bind entries of Spec.Mounts
+	Opens  *os.File   // fanotify group, if Spec.Opens
 }
 
 // Jail is a live init and the sockets to it.
@@ -131,6 +132,9 @@ func (j *Jail) Build(p Parts) error {
 	fds := []int{PartSpec: int(spec.Fd()), PartFilter: int(p.Filter.Fd()), PartRules: int(p.Rules.Fd()), PartTree: int(p.Tree.Fd())}
 	for _, m := range p.Mounts {
 		fds = append(fds, int(m.Fd()))
+	}
+	if p.Spec.Opens {
+		fds = append(fds, int(p.Opens.Fd()))
 	}
 	for part := range slices.Chunk(fds, packet.MaxFDs) {
 		if err := j.Control.Send(Message{Op: OpBuild}, part...); err != nil {

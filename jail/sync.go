@@ -3,6 +3,8 @@ package jail
 // Messages between helper and init, one const block. The drawing is in doc.go.
 const (
 	OpBuild   = "build"   // helper: this is your Spec, its parts come along; again for more parts
+	OpMounted = "mounted" // init: the view is whole; only with Spec.Opens
+	OpMarked  = "marked"  // helper: its mounts are marked
 	OpReady   = "ready"   // init: jail is built and checked
 	OpFailed  = "failed"  // init: a step or a request failed
 	OpRun     = "run"     // helper: start a process
@@ -10,6 +12,8 @@ const (
 	OpSignal  = "signal"  // helper: signal the foreground of a process
 	OpResize  = "resize"  // helper: set a terminal's size
 	OpChanged = "changed" // init: a process exited or stopped
+	OpRules   = "rules"   // helper: these rules, a sealed memfd, hold from now on; init: they do
+	OpWhy     = "why"     // init: somebody in the jail asks this; helper: the answer
 )
 
 // Message is every datagram on the control socket. Op says which fields count.
@@ -33,6 +37,7 @@ type Message struct {
 	Steps  []Step   `json:"steps,omitempty"`
 	Checks []Check  `json:"checks,omitempty"`
 	ABI    int      `json:"abi,omitempty"` // Landlock ABI in force
+	Gen    uint32   `json:"gen,omitempty"` // rules: their generation
 }
 
 // Step is the time one step of init took.

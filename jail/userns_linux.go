@@ -37,6 +37,7 @@ type idmap struct {
 	base               uint32
 	hostUID, insideUID int
 	hostGID, insideGID int
+	back               bool // from the jail's to the host's
 }
 
 // NewRanges returns an empty allocator. Allocators of different groups start at
@@ -81,13 +82,19 @@ func (r *Ranges) Close() {
 // System returns the id map for trees of the host system: every host id below
 // 65536 appears as itself inside.
 func (r *Ranges) System(base uint32) (*os.File, error) {
-	return r.userns(idmap{base, -1, -1, -1, -1})
+	return r.userns(idmap{base, -1, -1, -1, -1, false})
 }
 
 // Owner returns the id map for trees of the caller: only the caller's own uid
 // and gid are mapped, to the agent's.
 func (r *Ranges) Owner(base uint32, hostUID, insideUID, hostGID, insideGID int) (*os.File, error) {
-	return r.userns(idmap{base, hostUID, insideUID, hostGID, insideGID})
+	return r.userns(idmap{base, hostUID, insideUID, hostGID, insideGID, false})
+}
+
+// Back returns the id map for what a jail made on disk and a user is shown: only
+// the agent's uid and gid are mapped, to the user's.
+func (r *Ranges) Back(base uint32, hostUID, insideUID, hostGID, insideGID int) (*os.File, error) {
+	return r.userns(idmap{base, hostUID, insideUID, hostGID, insideGID, true})
 }
 
 func (r *Ranges) userns(k idmap) (*os.File, error) {
@@ -101,6 +108,10 @@ func (r *Ranges) userns(k idmap) (*os.File, error) {
 	if k.hostUID >= 0 {
 		uids = []syscall.SysProcIDMap{{ContainerID: k.hostUID, HostID: int(k.base) + k.insideUID, Size: 1}}
 		gids = []syscall.SysProcIDMap{{ContainerID: k.hostGID, HostID: int(k.base) + k.insideGID, Size: 1}}
+	}
+	if k.back {
+		uids[0].ContainerID, uids[0].HostID = uids[0].HostID, uids[0].ContainerID
+		gids[0].ContainerID, gids[0].HostID = gids[0].HostID, gids[0].ContainerID
 	}
 	f, err := newUserns(uids, gids)
 	if err != nil {

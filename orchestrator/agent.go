@@ -3,9 +3,12 @@ package orchestrator
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/agentos/agentos/jail/why"
 	"github.com/agentos/agentos/orchestrator/plugin"
 	"github.com/agentos/agentos/policy"
 )
@@ -18,6 +21,7 @@ type agent struct {
 	vars  policy.Vars
 	state []stateEntry
 	set   map[string]string
+	told  map[string]string // variables that tell it of the jail, unless the user has set them
 }
 
 // stateEntry is a file or directory of the user that an agent keeps.
@@ -78,8 +82,10 @@ func pluginAgent(p plugin.Plugin, args []string, pathEnv, workspace, home string
 	if err != nil {
 		return agent{}, located(err)
 	}
-	a := agent{name: p.Name, argv: append([]string{in.Argv0}, p.Command[1:]...), path: in.Path, set: p.Env.Set}
-	a.argv = append(a.argv, args...)
+	undecided, set := p.Undecided(workspace, home)
+	maps.Copy(set, p.Env.Set)
+	hint, told := p.Hint.For(args, home, why.Hint)
+	a := agent{name: p.Name, argv: slices.Concat([]string{in.Argv0}, p.Command[1:], undecided, hint, args), path: in.Path, set: set, told: told}
 	a.vars = p.Vars(workspace, home, in)
 	a.state = stateEntries(a.vars.State)
 	return a, nil

@@ -1,6 +1,8 @@
 package orchestrator
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/policy"
 )
 
@@ -49,7 +52,14 @@ func grantor(name, home string) (*policy.Document, error) {
 	if slices.Contains(policy.BuiltinNames(), b) {
 		return policy.BuiltinReference(b)
 	}
-	return Profile(name, home)
+	doc, err := Profile(name, home)
+	if err != nil || !strings.ContainsRune(doc.File, filepath.Separator) {
+		return doc, err
+	}
+	if abs, err := filepath.Abs(doc.File); err == nil { // records name it, and are read from anywhere
+		doc.File = abs
+	}
+	return doc, nil
 }
 
 func loadPolicy(path string) (*policy.Document, error) {
@@ -79,6 +89,48 @@ func Layers(profile *policy.Document, home, workspace string) ([]policy.Layer, e
 		out = append(out, policy.Layer{Kind: policy.Project, Doc: project})
 	}
 	return append(out, policy.Layer{Kind: policy.Profile, Doc: profile}), nil
+}
+
+// SetPolicy puts the file rules of the policy called name (see [Profile]), with the
+// user's and the project's layers as they are now, in the place of those of a running
+// session. home is the caller's. Of another user's session, which only root may change,
+// those two layers stay what they were.
+func SetPolicy(ctx context.Context, g Gate, session, name, home string) (set rpc.PolicySet, err error) {
+	all, err := List(ctx, g, false)
+	if err != nil {
+		return set, err
+	}
+	i := slices.IndexFunc(all, func(s rpc.Session) bool { return s.State != "ended" && (s.ID == session || s.Name == session) })
+	if i < 0 {
+		return set, missing(fmt.Errorf("no running session %q", session), "agentos ps lists them")
+	}
+	profile, err := grantor(name, home)
+	if err != nil {
+		return set, err
+	}
+	own := all[i].UID == os.Geteuid()
+	stack := policy.PolicyDocument{Builtins: policy.BuiltinDigest(), Layers: []policy.Layer{{Kind: policy.Profile, Doc: profile}}}
+	if own {
+		if home, err = realHome(home); err != nil {
+			return set, err
+		}
+		if stack.Layers, err = Layers(profile, home, all[i].Workspace); err != nil {
+			return set, err
+		}
+	}
+	data, err := json.Marshal(stack)
+	if err != nil {
+		return set, fmt.Errorf("encode policy: %w", err)
+	}
+	doc, err := memfd("policy", data)
+	if err != nil {
+		return set, err
+	}
+	defer func() { _ = doc.Close() }()
+	if err := call(ctx, g, rpc.Policy, rpc.SetPolicy{Session: all[i].ID, Profile: !own}, &set, int(doc.Fd())); err != nil {
+		return set, fmt.Errorf("change policy of %s: %w", all[i].Name, err)
+	}
+	return set, nil
 }
 
 // projectPolicy reads the policy of the workspace, which whoever wrote the

@@ -88,7 +88,7 @@ func Prepare(o Options) (*Plan, error) {
 		return nil, err
 	}
 	p.view = p.Resolved.View()
-	if p.Env, err = environ(p.view, p.Resolved, o.Environ, a, o.Env, userName(getenv)); err != nil {
+	if p.Env, err = environ(p.view, p.Resolved, o.Environ, a, o.Env, userName(getenv), author(p.Stack.Vars, home, getenv("XDG_CONFIG_HOME"))); err != nil {
 		return nil, err
 	}
 	if err := checkSize(p.Argv, p.Env); err != nil {
@@ -134,7 +134,8 @@ func Resolve(o Options) (*policy.Resolved, error) {
 func (p *Plan) resolve(o Options, a agent, profile *policy.Document, dir, home string) (err error) {
 	p.Stack.Builtins = policy.BuiltinDigest()
 	p.Stack.Vars = a.vars
-	p.Stack.Vars.Workspace, p.Stack.Vars.Home, p.Stack.Vars.Git = dir, home, gitDirs(dir)
+	p.Stack.Vars.Workspace, p.Stack.Vars.Home = dir, home
+	p.Stack.Vars.Git, p.Stack.Vars.Worktree = gitDirs(dir)
 	if p.Stack.Layers, err = Layers(profile, home, dir); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/agentos/agentos/jail/rpc"
+	"github.com/agentos/agentos/jail/why"
 	"github.com/agentos/agentos/orchestrator/terminal"
 	"github.com/agentos/agentos/policy"
 )
@@ -66,7 +67,7 @@ func TestEnvironment(t *testing.T) {
 	get := lookup(prepare(t, o).Env)
 	for name, want := range map[string]string{
 		"HOME": u.home, "USER": "alice", "LOGNAME": "alice", "TERM": "dumb", "LANG": "C.UTF-8", "DEBUG": "1", "AGENTOS": "1",
-		"AWS_SECRET_ACCESS_KEY": "", "SSH_AUTH_SOCK": "", "PATH": "/usr/bin:/bin:/usr/local/bin", "PWD": u.project, "SHELL": "/bin/sh",
+		"AWS_SECRET_ACCESS_KEY": "", "SSH_AUTH_SOCK": "", "PATH": "/run/agentos/bin:/usr/bin:/bin:/usr/local/bin", "AGENTOS_POLICY": "strict", "PWD": u.project, "SHELL": "/bin/sh",
 	} {
 		if got := get(name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
@@ -88,7 +89,7 @@ func TestRootIsNoLoginName(t *testing.T) {
 func TestSearchPathKeepsWhatCanRun(t *testing.T) {
 	view := []policy.Mount{{Path: "/usr", Exec: true}, {Path: "/home/a/.nvm/v22", Exec: true}, {Path: "/home/a/data"}}
 	got := searchPath([]string{"/home/a/.nvm/v22/bin"}, "/home/a/bin:.::/home/a/.nvm/v22/bin:/usr/games:/home/a/data:/usr/bin", view)
-	if want := "/home/a/.nvm/v22/bin:/usr/games:/usr/bin:/usr/local/bin:/bin"; got != want {
+	if want := "/run/agentos/bin:/home/a/.nvm/v22/bin:/usr/games:/usr/bin:/usr/local/bin:/bin"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -222,10 +223,10 @@ func TestGitWorktree(t *testing.T) {
 	git("commit", "-q", "--allow-empty", "-m", "x")
 	tree := u.home + "/src/tree"
 	git("worktree", "add", "-q", tree)
-	if got := gitDirs(tree); !slices.Equal(got, []string{u.project + "/.git"}) {
+	if got, _ := gitDirs(tree); !slices.Equal(got, []string{u.project + "/.git"}) {
 		t.Errorf("git directories of a worktree: %v", got)
 	}
-	if got := gitDirs(u.project); got != nil {
+	if got, _ := gitDirs(u.project); got != nil {
 		t.Errorf("git directories of a plain clone: %v", got)
 	}
 	evil := u.home + "/src/evil"
@@ -236,7 +237,7 @@ func TestGitWorktree(t *testing.T) {
 		if err := os.WriteFile(evil+"/.git", []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got := gitDirs(evil); got != nil {
+		if got, _ := gitDirs(evil); got != nil {
 			t.Errorf("%q showed %v", text, got)
 		}
 	}
@@ -249,7 +250,7 @@ func TestStateIsMade(t *testing.T) {
 	o.Command = false
 	o.Environ = append(o.Environ, "PATH="+u.home+"/bin:/usr/bin:/bin")
 	p := prepare(t, o)
-	if p.Agent != "claude" || !slices.Equal(p.Argv, []string{u.home + "/bin/claude", "-p", "hi"}) {
+	if p.Agent != "claude" || !slices.Equal(p.Argv, []string{u.home + "/bin/claude", "--append-system-prompt", strings.Join(strings.Fields(why.Hint), " "), "-p", "hi"}) {
 		t.Errorf("%s %q", p.Agent, p.Argv)
 	}
 	if err := p.makeState(); err != nil {

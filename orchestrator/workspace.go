@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentos/agentos/orchestrator/repo"
 	"github.com/agentos/agentos/policy"
 )
 
@@ -32,44 +33,69 @@ func checkWorkspace(dir string, r *policy.Resolved) error {
 	return nil
 }
 
-// gitDirs are the git directories of a worktree that lie outside of it: where
-// the file .git of workspace points, and the repository's common directory. The
-// file may have been written by anyone, so both must name each other.
-func gitDirs(workspace string) []string {
+// gitDirs are the git directories of workspace that lie outside of it, when its
+// .git is a file: all, which is a worktree's repository or a submodule's part of
+// one, and of it the worktree's own (the same for a submodule). That file may
+// have been written by anyone, so both must name each other.
+func gitDirs(workspace string) (all, own []string) {
 	link, err := readSmall(filepath.Join(workspace, ".git"))
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	dir, ok := strings.CutPrefix(link, "gitdir: ")
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	if !path.IsAbs(dir) {
 		dir = path.Join(workspace, dir)
 	}
 	if dir, err = filepath.EvalSymlinks(dir); err != nil || within(dir, workspace) {
-		return nil
+		return nil, nil
 	}
+	common := dir // REPO/.git/modules/NAME
+	switch {
+	case worktreeOf(dir, workspace):
+		common = filepath.Dir(filepath.Dir(dir)) // REPO/.git/worktrees/NAME
+	case !moduleOf(dir, workspace):
+		return nil, nil
+	}
+	for _, name := range []string{"HEAD", "objects", "refs"} {
+		if _, err := os.Lstat(filepath.Join(common, name)); err != nil {
+			return nil, nil
+		}
+	}
+	return []string{common}, []string{dir}
+}
+
+// worktreeOf reports whether dir is the git directory of a worktree that is at
+// workspace, by dir's own account.
+func worktreeOf(dir, workspace string) bool {
 	back, err := readSmall(filepath.Join(dir, "gitdir"))
-	if err != nil {
-		return nil
+	if err != nil || filepath.Base(filepath.Dir(dir)) != "worktrees" {
+		return false
 	}
 	if !path.IsAbs(back) {
 		back = path.Join(dir, back)
 	}
-	if real, err := filepath.EvalSymlinks(filepath.Dir(back)); err != nil || real != workspace || filepath.Base(back) != ".git" {
-		return nil
+	real, err := filepath.EvalSymlinks(filepath.Dir(back))
+	return err == nil && real == workspace && filepath.Base(back) == ".git"
+}
+
+// moduleOf reports whether dir is the git directory of a submodule that is at
+// workspace, by dir's own account: core.worktree of its configuration.
+func moduleOf(dir, workspace string) bool {
+	if !strings.Contains(dir, "/.git/modules/") {
+		return false
 	}
-	common := filepath.Dir(filepath.Dir(dir)) // REPO/.git/worktrees/NAME
-	if filepath.Base(filepath.Dir(dir)) != "worktrees" {
-		return nil
+	tree, ok := repo.Last(repo.Settings(filepath.Join(dir, "config")), "core", "worktree")
+	if !ok {
+		return false
 	}
-	for _, name := range []string{"HEAD", "objects", "refs"} {
-		if _, err := os.Lstat(filepath.Join(common, name)); err != nil {
-			return nil
-		}
+	if !path.IsAbs(tree) {
+		tree = path.Join(dir, tree)
 	}
-	return []string{common}
+	real, err := filepath.EvalSymlinks(tree)
+	return err == nil && real == workspace
 }
 
 // readSmall reads the one line of a small regular file.

@@ -67,7 +67,7 @@ func Builtin(name string) (*Document, error) {
 		return nil, noBuiltin(name)
 	}
 	d := t.doc
-	for _, p := range []**bool{&d.Files.AnyWorkspace, &d.Syscalls.UserNamespaces, &d.Terminal.Title} {
+	for _, p := range []**bool{&d.Files.AnyWorkspace, &d.Files.Live, &d.Syscalls.UserNamespaces, &d.Terminal.Title} {
 		if *p != nil {
 			b := **p
 			*p = &b

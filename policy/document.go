@@ -51,7 +51,10 @@ type Files struct {
 	Deny         []Item `json:"deny,omitzero" item:"glob!" doc:"never read, written or executed, whatever the lists above say; '!GLOB' is an exception to the entries above it"`
 	Protect      []Item `json:"protect,omitzero" item:"glob!" doc:"never written, renamed or removed; '!GLOB' is an exception to the entries above it"`
 	Private      []Item `json:"private,omitzero" item:"path!" doc:"paths that the jail makes for itself; what the host has there is not shown"`
+	Persist      []Item `json:"persist,omitzero" item:"home" doc:"directories of the jail's home that sessions of one workspace share and that outlast them"`
+	Overlay      []Item `json:"overlay,omitzero" item:"home" doc:"directories of your home that are shown; what is written there stays in the session"`
 	AnyWorkspace *bool  `json:"any_workspace,omitzero" doc:"permit / or the home directory itself as the workspace"`
+	Live         *bool  `json:"live,omitzero" doc:"false: these rules may not be changed while a jail runs (agentos policy set)"`
 }
 
 // Net is the [net] section.

@@ -12,14 +12,15 @@ import (
 // Vars are the values that a document's variables stand for. All paths are
 // absolute, clean, UTF-8 and as the jail sees them.
 type Vars struct {
-	Workspace string   `json:"workspace"`        // ${workspace}; required
-	Home      string   `json:"home"`             // ~; required
-	State     []string `json:"state,omitzero"`   // ${agent.state}: files and directories the agent keeps
-	Tool      []string `json:"tool,omitzero"`    // ${agent.tool}: the agent's installation trees
-	Protect   []string `json:"protect,omitzero"` // ${agent.protect}: settings of the agent that can start programs when it is run outside
-	Git       []string `json:"git,omitzero"`     // ${workspace.git}: git directories of the workspace that lie outside of it
-	Hosts     []string `json:"hosts,omitzero"`   // ${agent.hosts}: destinations the agent needs, for [net]
-	EnvPass   []string `json:"env,omitzero"`     // ${agent.env}: variables the agent needs, for [env]
+	Workspace string   `json:"workspace"`         // ${workspace}; required
+	Home      string   `json:"home"`              // ~; required
+	State     []string `json:"state,omitzero"`    // ${agent.state}: files and directories the agent keeps
+	Tool      []string `json:"tool,omitzero"`     // ${agent.tool}: the agent's installation trees
+	Protect   []string `json:"protect,omitzero"`  // ${agent.protect}: settings of the agent that can start programs when it is run outside
+	Git       []string `json:"git,omitzero"`      // ${workspace.git}: git directories of the workspace that lie outside of it
+	Worktree  []string `json:"worktree,omitzero"` // ${workspace.worktree}: of those, the one that holds the workspace's own HEAD and index
+	Hosts     []string `json:"hosts,omitzero"`    // ${agent.hosts}: destinations the agent needs, for [net]
+	EnvPass   []string `json:"env,omitzero"`      // ${agent.env}: variables the agent needs, for [env]
 }
 
 // maxVar bounds the values of one variable; a plugin needs a handful.
@@ -66,6 +67,8 @@ func (v *Vars) values(name string) []string {
 		return []string{v.Workspace}
 	case "${workspace.git}":
 		return v.Git
+	case "${workspace.worktree}":
+		return v.Worktree
 	case "${agent.state}":
 		return v.State
 	case "${agent.tool}":
@@ -77,7 +80,7 @@ func (v *Vars) values(name string) []string {
 }
 
 // pathVariables are those that may begin a path, in the order to list them.
-var pathVariables = [...]string{"~", "${workspace}", "${workspace.git}", "${agent.state}", "${agent.tool}", "${agent.protect}"}
+var pathVariables = [...]string{"~", "${workspace}", "${workspace.git}", "${workspace.worktree}", "${agent.state}", "${agent.tool}", "${agent.protect}"}
 
 func cleanPath(p string) error {
 	switch {
@@ -155,8 +158,8 @@ func (v *Vars) expand(s string, quote func(string) string, add func(string)) err
 	return nil
 }
 
-// quoteGlob makes every byte of p stand for itself in a glob.
-func quoteGlob(p string) string {
+// QuoteGlob makes every byte of p stand for itself in a glob.
+func QuoteGlob(p string) string {
 	if !strings.ContainsAny(p, `*?[]{},\!`) {
 		return p
 	}

@@ -153,7 +153,7 @@ func (d *Document) where(key string) (string, bool) {
 }
 
 // ruleKinds are the kinds of rules that documents have lists of.
-var ruleKinds = [...]Kind{Read, Write, Exec, Deny, Protect, Private, NetAllow, NetDeny, NetUnix, SyscallAllow, SyscallDeny, EnvPass, EnvDeny}
+var ruleKinds = [...]Kind{Read, Write, Exec, Deny, Protect, Private, Persist, Overlay, NetAllow, NetDeny, NetUnix, SyscallAllow, SyscallDeny, EnvPass, EnvDeny}
 
 // list is the document's list that makes rules of that kind.
 func (d *Document) list(kind Kind) *[]Item {
@@ -170,6 +170,10 @@ func (d *Document) list(kind Kind) *[]Item {
 		return &d.Files.Protect
 	case Private:
 		return &d.Files.Private
+	case Persist:
+		return &d.Files.Persist
+	case Overlay:
+		return &d.Files.Overlay
 	case NetAllow:
 		return &d.Net.Allow
 	case NetDeny:
@@ -192,6 +196,7 @@ func (d *Document) list(kind Kind) *[]Item {
 func (m *merged) singles(d *Document) {
 	t := m.doc
 	replace(&t.Files.AnyWorkspace, d.Files.AnyWorkspace)
+	replace(&t.Files.Live, d.Files.Live)
 	replace(&t.Net.Listen, d.Net.Listen)
 	replace(&t.Syscalls.Profile, d.Syscalls.Profile)
 	replace(&t.Syscalls.UserNamespaces, d.Syscalls.UserNamespaces)
@@ -230,7 +235,9 @@ func (m *merged) said() []Kind {
 }
 
 // grants are the kinds of rules that allow something.
-func grants() []Kind { return []Kind{Read, Write, Exec, NetAllow, NetUnix, SyscallAllow, EnvPass} }
+func grants() []Kind {
+	return []Kind{Read, Write, Exec, Persist, Overlay, NetAllow, NetUnix, SyscallAllow, EnvPass}
+}
 
 // joinLists derives the flat lists that others consume.
 func (r *Resolved) joinLists() {

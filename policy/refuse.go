@@ -56,7 +56,7 @@ func (r *Resolved) refuse() []Refusal {
 			}
 		}
 	}
-	for _, list := range [][]Rule{r.Net.Rules, r.Syscalls.Rules, r.Env.Rules} {
+	for _, list := range [][]Rule{r.Home.Rules, r.Net.Rules, r.Syscalls.Rules, r.Env.Rules} {
 		for i := range list {
 			rule := &list[i]
 			if slices.Contains(grants(), rule.Kind) {
@@ -121,6 +121,8 @@ func coversEntry(kind Kind, wide, narrow string) bool {
 		w, errW := ParseDest(wide)
 		n, errN := ParseDest(narrow)
 		return errW == nil && errN == nil && w.covers(n)
+	case Persist, Overlay:
+		return below(narrow, wide)
 	case EnvPass:
 		return matchStar(wide, strings.ReplaceAll(narrow, "*", "_"))
 	default:

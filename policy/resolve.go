@@ -22,6 +22,8 @@ const (
 	Deny         Kind = "deny"
 	Protect      Kind = "protect"
 	Private      Kind = "private"
+	Persist      Kind = "persist"
+	Overlay      Kind = "overlay"
 	NetAllow     Kind = "net-allow"
 	NetDeny      Kind = "net-deny"
 	NetUnix      Kind = "net-unix"
@@ -61,7 +63,9 @@ type Resolved struct {
 	Layers       []LayerInfo       `json:"layers"`
 	Files        []Rule            `json:"files"`   // in the order of the automaton's rule numbers
 	Private      []string          `json:"private"` // paths that the jail makes for itself, sorted
+	Home         HomeRules         `json:"home,omitzero"`
 	AnyWorkspace bool              `json:"any_workspace"`
+	Fixed        bool              `json:"fixed,omitempty"` // Files may not be changed while a jail runs; Where has "files.live"
 	Net          NetRules          `json:"net"`
 	Syscalls     SyscallRules      `json:"syscalls"`
 	Resources    Resources         `json:"resources"`
@@ -82,6 +86,14 @@ type memo struct {
 	hash                   string
 	view                   []Mount
 	engine                 bool
+}
+
+// HomeRules says which directories of the home are neither the session's alone
+// nor the host's. The lists are absolute paths, sorted; none lies in another.
+type HomeRules struct {
+	Persist []string `json:"persist,omitempty"` // shared by the sessions of one user and workspace, kept after them
+	Overlay []string `json:"overlay,omitempty"` // the host's to read, the session's to write
+	Rules   []Rule   `json:"rules,omitempty"`   // Persist and Overlay, as asked for
 }
 
 // NetRules is the network part of a resolved policy.
@@ -154,6 +166,9 @@ func Resolve(layers []Layer, v Vars) (*Resolved, error) {
 	}
 	r.joinSingles(all)
 	r.joinLists()
+	if err := r.joinHome(all); err != nil {
+		return nil, err
+	}
 	if w := v.Workspace; !r.AnyWorkspace && (below(v.Home, w) || r.private(w)) {
 		return nil, fmt.Errorf("workspace %s: %w", w, ErrWorkspace)
 	}
@@ -197,7 +212,7 @@ func (r *Resolved) addFiles(i int, m *merged) error {
 		for _, p := range m.lists[kind] {
 			text, except := strings.CutPrefix(p.Text, "!")
 			first := len(r.Files)
-			err := r.Vars.expand(text, quoteGlob, func(g string) {
+			err := r.Vars.expand(text, QuoteGlob, func(g string) {
 				if !slices.ContainsFunc(r.Files[first:], func(o Rule) bool { return o.Glob == g }) {
 					r.Files = append(r.Files, Rule{Kind: kind, Glob: g, Except: except, Layer: i, Pos: p.pos, Text: p.Text})
 				}
@@ -290,6 +305,9 @@ func (r *Resolved) joinSingles(all []*merged) {
 		rank(strict, "audit.files", m, &r.Audit.Files, m.doc.Audit.Files, "denied", "changes", "all")
 		rank(strict, "audit.on_overload", m, &r.Audit.OnOverload, m.doc.Audit.OnOverload, "drop-and-count", "hold", "deny")
 		rank(strict, "terminal.osc52", m, &r.Terminal.OSC52, m.doc.Terminal.OSC52, "write", "deny")
+		if live := m.doc.Files.Live; strict("files.live", m, live != nil && !*live && !r.Fixed) {
+			r.Fixed = true
+		}
 		r.joinListen(i, m)
 		r.joinEnvSet(i, set, m)
 		for g, l := range m.doc.Require {

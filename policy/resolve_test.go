@@ -315,7 +315,7 @@ func TestEnviron(t *testing.T) {
 	}
 	r := resolve(t, Vars{}, Layer{Profile, d})
 	got := r.Environ([]string{"TERM=xterm", "LC_ALL=C", "AWS_SECRET_ACCESS_KEY=x", "AGENT_API_KEY=k", "GITHUB_TOKEN=x", "broken", "=x", "TERM=vt100", "PATH=/evil", "LANG=a=b"})
-	want := []string{"AGENT_API_KEY=k", "HUSKY=0", "LANG=a=b", "LC_ALL=C", "TERM=vt100"}
+	want := []string{"AGENT_API_KEY=k", "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=branch.autoSetupMerge", "GIT_CONFIG_KEY_1=gc.worktreePruneExpire", "GIT_CONFIG_VALUE_0=false", "GIT_CONFIG_VALUE_1=never", "HUSKY=0", "LANG=a=b", "LC_ALL=C", "TERM=vt100"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -130,6 +130,8 @@ func checkItem(kind, text string, globs bool) (hint string, err error) {
 			return "write an absolute path without a final /, or begin with ~/ or ${workspace}/", errors.New("is not an absolute path")
 		}
 		return "", nil
+	case "home":
+		return checkHome(text)
 	case "dest":
 		if text == "${agent.hosts}" {
 			return "", nil
@@ -152,6 +154,22 @@ func checkItem(kind, text string, globs bool) (hint string, err error) {
 	default:
 		return "", fmt.Errorf("unknown kind of entry %q", kind)
 	}
+}
+
+// checkHome: a directory below the home, by its own name. A glob would name what
+// is not known before the agent makes it.
+func checkHome(text string) (hint string, err error) {
+	const how = "write a directory below the home, such as ~/.npm"
+	rest, ok := strings.CutPrefix(text, "~/")
+	switch {
+	case !ok:
+		return how, errors.New("does not begin with ~/")
+	case strings.ContainsAny(rest, `*?[]{}\`):
+		return how, errors.New("is a glob; name the directory itself")
+	case rest == "" || rest == "." || path.Clean("/"+rest) != "/"+rest:
+		return how, errors.New("is not a clean path below ~/")
+	}
+	return "", nil
 }
 
 func checkGlob(text string, syntax bool) (hint string, err error) {

@@ -32,6 +32,7 @@ if [ "$what" = test ]; then
 	need python3 have python3
 	need xz-utils have xz
 	need openssl have openssl
+	need git-lfs have git-lfs
 fi
 
 if [ -n "$missing" ]; then

@@ -58,6 +58,8 @@ const (
 	Escape // a task left its cgroup, or an impossible state was seen
 	Loss   // Count events were lost
 	Gap    // the recorder was not running
+
+	Policy // other rules were put in place of those that held, or that was refused
 )
 
 // Verdict is the answer the kernel or the broker gave. The zero value is Deny.
@@ -99,7 +101,7 @@ type Event struct {
 	Name   string // DNS name asked for, name of a syscall or of a limit
 	Code   int    // exit status or signal, by Kind
 	Count  uint64 // Loss: how many; others: how often when collapsed
-	Detail string // free text by us; JSON for Receipt
+	Detail string // free text by us; JSON for Receipt and Policy
 }
 
 // Key identifies the process of an event uniquely during one boot.

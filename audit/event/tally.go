@@ -26,7 +26,7 @@ func (t *Tally) Add(e *Event) {
 		t.Lost += e.Count
 	case Escape:
 		t.Escapes++
-	case Receipt, Start, Spawn, End, Fork, Exit, Gap:
+	case Receipt, Start, Spawn, End, Fork, Exit, Gap, Policy:
 	default:
 		if e.Verdict == Deny {
 			t.Denied += max(1, e.Count)

@@ -92,14 +92,23 @@ func TestAgreementStep(t *testing.T) {
 	rootOnly(t)
 	coll := stepProgram(t)
 	h := &Hook{maps: coll.Maps}
+	table, err := ebpf.NewMap(rulesSpec(rulesSmall))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	if err := coll.Maps["rules_small"].Put(uint32(3), uint32(table.FD())); err != nil {
+		t.Fatal(err)
+	}
+	j := &jail{slot: &slot{index: 3, rules: table}}
 	paths := 0
 	for seed := range uint64(12) {
 		c := corpus.New(seed, "/work/x")
 		a := compiled(t, &c)
-		if err := h.putRules(3, a.Bytes()); err != nil {
+		if err := h.putRules(j, a.Bytes()); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.putRules(3, append(a.Bytes(), make([]byte, rulesSmall)...)); err != nil { // the same in a large table
+		if err := h.putRules(j, append(a.Bytes(), make([]byte, rulesSmall)...)); err != nil { // the same in a large table
 			t.Fatal(err)
 		}
 		seen := map[string]bool{}
@@ -115,6 +124,9 @@ func TestAgreementStep(t *testing.T) {
 				}
 			}
 		}
+	}
+	if err := h.dropLarge(j); err != nil {
+		t.Error(err)
 	}
 	t.Logf("%d paths", paths)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ const (
 	recScript      = 64
 	recNoStorage   = 128
 	recPartial     = 256
+	recAbsent      = 512
 
 	noRule = 0xffff
 )
@@ -90,7 +92,7 @@ func (d *decoder) event(r *record) event.Event {
 	if r.rule != noRule && d.ruleText != nil {
 		e.Rule = d.ruleText(r.rule)
 	}
-	e.Detail = detail(r.flags)
+	e.Detail = detail(r)
 	if p, ok := d.procs[r.tgid]; ok && p.start == r.start {
 		e.Exe, e.Comm, e.Ppid, e.JailPid = p.exe, p.comm, p.ppid, p.jailPid
 	}
@@ -108,6 +110,9 @@ func (d *decoder) event(r *record) event.Event {
 		e.Path, e.Addr = string(r.one), unixAddr(r.two)
 	default:
 		e.Path, e.Path2 = string(r.one), string(r.two)
+		if r.flags&recAbsent != 0 { // as it was written: no link in it was followed
+			e.Path, e.Path2 = path.Clean(e.Path+"/"+e.Path2), ""
+		}
 	}
 	return e
 }
@@ -197,8 +202,12 @@ func unixAddr(b []byte) string {
 	return strings.TrimRight(string(b), "\x00")
 }
 
-func detail(flags uint16) string {
+func detail(r *record) string {
 	var s []string
+	killed := "killed before its first instruction"
+	if event.Kind(r.kind) == event.Open {
+		killed = "killed before it could read"
+	}
 	for _, f := range []struct {
 		bit  uint16
 		text string
@@ -206,11 +215,11 @@ func detail(flags uint16) string {
 		{recUnreachable, "no path in this mount namespace"},
 		{recRaced, "renames kept interfering"},
 		{recPermitted, "denied by the rules, not enforced"},
-		{recKilled, "killed before its first instruction"},
+		{recKilled, killed},
 		{recNoStorage, "no kernel memory for the task"},
 		{recPartial, "path within its file system"},
 	} {
-		if flags&f.bit != 0 {
+		if r.flags&f.bit != 0 {
 			s = append(s, f.text)
 		}
 	}
@@ -224,11 +233,11 @@ func splitArgs(b []byte) []string {
 	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
 }
 
-func base(path string) string {
-	if i := strings.LastIndexByte(path, '/'); i >= 0 {
-		path = path[i+1:]
+func base(name string) string {
+	if i := strings.LastIndexByte(name, '/'); i >= 0 {
+		name = name[i+1:]
 	}
-	return path[:min(len(path), 15)]
+	return name[:min(len(name), 15)]
 }
 
 // userDev turns the kernel's dev_t (major << 20 | minor) into stat's, see

@@ -57,6 +57,11 @@ type Jail struct {
 	// Opens records opens on tier C at the end of the system call: for a jail whose
 	// files no broker serves. It costs every system call of the machine about 100 ns.
 	Opens bool
+	// Reads says that on tier C opens for reading are decided by fanotify events and all others by
+	// a broker, which records them. Then Opens is about the former, an open that finds
+	// nothing is an allowed event with errno ENOENT, and a denied FIFO kills its reader.
+	// The cost is that of Opens.
+	Reads bool
 	// Setup trusts all tasks of the jail, unrecorded, until [Hook.Start]: while init builds
 	// the view, mounts and all.
 	Setup bool

@@ -20,6 +20,7 @@ const (
 	flagOpens
 	flagLarge
 	flagSetup
+	flagReads
 )
 
 const (
@@ -83,6 +84,7 @@ func (h *Hook) flags(spec Jail) uint32 {
 		{spec.Opens && h.tier == TierC, flagOpens},
 		{len(spec.Rules) > rulesSmall, flagLarge},
 		{spec.Setup, flagSetup},
+		{spec.Reads && h.tier == TierC, flagReads},
 	} {
 		if f.on {
 			flags |= f.bit
@@ -93,20 +95,14 @@ func (h *Hook) flags(spec Jail) uint32 {
 
 // register fills the slot and, last, makes the group known.
 func (h *Hook) register(j *jail, rules []byte) error {
-	if err := j.open(); err != nil {
+	if err := j.open(h.waiter); err != nil {
 		return err
 	}
 	for _, r := range j.rings {
 		r.skip() // what a jail before left unread
 	}
 	index := j.slot.index
-	if len(rules) > rulesSmall {
-		if err := h.putRules(index, rules); err != nil {
-			return err
-		}
-	} else if len(rules) == 0 {
-		return errors.New("set rules: no automaton")
-	} else if err := writeTable(j.slot.rules, rules); err != nil {
+	if err := h.putRules(j, rules); err != nil {
 		return err
 	}
 	zero := make([]bpf.TraceCount, ebpf.MustPossibleCPU())
@@ -120,55 +116,6 @@ func (h *Hook) register(j *jail, rules []byte) error {
 		return fmt.Errorf("register group: %w", err)
 	}
 	return nil
-}
-
-// putRules makes a new map with the automaton and puts it in the place of the old one:
-// tasks that are walking meanwhile keep the table they started with. Slow, see spare.
-func (h *Hook) putRules(index uint32, rules []byte) error {
-	outer, size := "rules_small", rulesSmall
-	if len(rules) > rulesSmall {
-		outer, size = "rules_large", rulesLarge
-	}
-	if len(rules) == 0 || len(rules) > size {
-		return fmt.Errorf("set rules: automaton of %d bytes: want 1 to %d", len(rules), rulesLarge)
-	}
-	m, err := ebpf.NewMap(rulesSpec(size))
-	if err != nil {
-		return fmt.Errorf("make rules: %w", plain(err))
-	}
-	defer m.Close()
-	if err := writeTable(m, rules); err != nil {
-		return err
-	}
-	if err := h.maps[outer].Put(index, uint32(m.FD())); err != nil {
-		return fmt.Errorf("set rules: %w", err)
-	}
-	return nil
-}
-
-// SetRules replaces the automaton of a jail. A path that is being walked meanwhile is
-// judged by the old or by the new one.
-func (h *Hook) SetRules(id uint32, rules []byte, ruleText func(uint16) string) error {
-	return h.change(id, func(j *jail) error {
-		if err := h.putRules(j.slot.index, rules); err != nil {
-			return err
-		}
-		if len(rules) <= rulesSmall {
-			m, err := h.inner("rules_small", j.slot.index)
-			if err != nil {
-				return err
-			}
-			j.slot.rules.Close()
-			j.slot.rules = m
-		}
-		j.state.Flags &^= flagLarge
-		if len(rules) > rulesSmall {
-			j.state.Flags |= flagLarge
-		}
-		j.state.Gen++
-		j.dec.ruleText = ruleText
-		return nil
-	})
 }
 
 // SetRuleText names the rules of an adopted jail.
@@ -206,13 +153,7 @@ func (h *Hook) Assign(id uint32, init int, spec Jail) error {
 		if j.state.Flags&flagSetup == 0 {
 			return errors.New("its setup is over")
 		}
-		var err error
-		if len(spec.Rules) > 0 && len(spec.Rules) <= rulesSmall {
-			err = writeTable(j.slot.rules, spec.Rules) // in place: nobody is judged by it
-		} else {
-			err = h.putRules(j.slot.index, spec.Rules)
-		}
-		if err != nil {
+		if err := h.putRules(j, spec.Rules); err != nil { // in place: nobody is judged by it
 			return err
 		}
 		spec.Setup = false
@@ -237,10 +178,12 @@ func (h *Hook) change(id uint32, f func(*jail) error) error {
 	if j == nil {
 		return fmt.Errorf("change jail %d: %w", id, ErrNoJail)
 	}
+	before := j.state
 	if err := f(j); err != nil {
 		return fmt.Errorf("change jail %d: %w", id, err)
 	}
 	if err := h.maps["slots"].Put(j.slot.index, j.state); err != nil {
+		j.state = before
 		return fmt.Errorf("change jail %d: %w", id, err)
 	}
 	return nil
@@ -264,6 +207,12 @@ func (h *Hook) RemoveJail(id uint32) error {
 	if j == nil {
 		return fmt.Errorf("remove jail %d: %w", id, ErrNoJail)
 	}
+	for j.swapping != nil { // its slot is written to
+		swapped := j.swapping
+		h.mu.Unlock()
+		<-swapped
+		h.mu.Lock()
+	}
 	err := errors.Join(h.forget(j), h.followOpens())
 	if err == nil && len(h.jails) == 0 { // nobody can have escaped any more: the cheap gate does again
 		err = h.maps["machines"].Put(uint32(0), bpf.TraceMachine{Tier: uint32(h.tier), Ready: 1})
@@ -281,9 +230,7 @@ func (h *Hook) forget(j *jail) error {
 		errs = append(errs, h.maps["jails"].Delete(j.state.Cgroup))
 	}
 	errs = append(errs, h.maps["slots"].Put(j.slot.index, bpf.TraceJail{}))
-	if j.state.Flags&flagLarge != 0 {
-		errs = append(errs, h.dropInner("rules_large", j.slot.index))
-	}
+	errs = append(errs, h.dropLarge(j))
 	errs = append(errs, h.dropPeers(j.slot.index))
 	j.close()
 	h.giveBack(j.slot)

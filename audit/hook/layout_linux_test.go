@@ -74,10 +74,10 @@ func TestConstants(t *testing.T) {
 		"MAX_JAILS": maxJails, "KINDS": kinds, "DATA_BYTES": maxRecord - recordSize, "NO_RULE": noRule,
 		"REC_ALLOW": recAllow, "REC_CUT": recCut, "REC_UNREACHABLE": recUnreachable, "REC_RACED": recRaced,
 		"REC_PERMITTED": recPermitted, "REC_KILLED": recKilled, "REC_SCRIPT": recScript,
-		"REC_NO_STORAGE": recNoStorage, "REC_PARTIAL": recPartial,
+		"REC_NO_STORAGE": recNoStorage, "REC_PARTIAL": recPartial, "REC_ABSENT": recAbsent,
 		"JAIL_ENFORCE": flagEnforce, "JAIL_STRICT": flagStrict, "JAIL_KILL_EXEC": flagKillExec,
 		"JAIL_AUDIT_ALL": flagAuditAll, "JAIL_AUDIT_WRITE": flagAuditWrite, "JAIL_AUDIT_OPEN": flagOpens,
-		"JAIL_LARGE": flagLarge, "JAIL_SETUP": flagSetup,
+		"JAIL_LARGE": flagLarge, "JAIL_SETUP": flagSetup, "JAIL_READS": flagReads,
 	} {
 		if got, ok := c[name]; !ok || got != n {
 			t.Errorf("%s is %d in C (there: %v), %d in Go", name, got, ok, n)
@@ -97,8 +97,8 @@ func TestConstants(t *testing.T) {
 			t.Errorf("%s is %d in C (there: %v), event.Kind %d", name, got, ok, k)
 		}
 	}
-	if c["KINDS"] <= uint64(event.Gap) {
-		t.Errorf("KINDS is %d, but there are kinds up to %d", c["KINDS"], event.Gap)
+	if c["KINDS"] <= uint64(event.Policy) {
+		t.Errorf("KINDS is %d, but there are kinds up to %d", c["KINDS"], event.Policy)
 	}
 }
 

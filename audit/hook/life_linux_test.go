@@ -1,6 +1,8 @@
 package hook
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,8 +11,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/agentos/agentos/audit/event"
+	"github.com/agentos/agentos/policy/glob"
 )
 
 // deniedTrue makes a program that the rules for dir deny to execute.
@@ -67,14 +71,18 @@ func TestRulesChange(t *testing.T) {
 	dir := t.TempDir()
 	j := x.jail(Jail{Rules: rules(t, dir), Enforce: true})
 	denied := deniedTrue(t, dir)
+	large := append(rules(t, dir), make([]byte, rulesSmall)...)
+	binary.LittleEndian.PutUint32(large[sizeAt:], uint32(len(large)))
 	for _, c := range []struct {
 		name  string
 		rules []byte
 		want  bool
 	}{
 		{"allowed", raceRules(t, dir), false},
-		{"denied, large table", append(rules(t, dir), make([]byte, rulesSmall)...), true},
+		{"denied, too large for the small table", large, true},
 		{"allowed again", raceRules(t, dir), false},
+		{"denied again", rules(t, dir), true},
+		{"allowed a third time", raceRules(t, dir), false},
 	} {
 		if err := x.h.SetRules(j.id, c.rules, nil); err != nil {
 			t.Fatal(err)
@@ -83,6 +91,72 @@ func TestRulesChange(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
+	if err := x.h.SetRules(j.id, large, nil); err != nil { // the small rules are in the large table
+		t.Fatal(err)
+	}
+	if err := x.h.SetRules(j.id, large, nil); !errors.Is(err, ErrLarge) {
+		t.Errorf("large after large: %v, want %v", err, ErrLarge)
+	}
+	if err := j.command(denied).Run(); !refused(err) {
+		t.Errorf("after a swap that was refused: %v", err)
+	}
+	if err := x.h.SetRules(j.id, nil, nil); err == nil {
+		t.Error("no rules were taken")
+	}
+}
+
+// TestRulesStorm swaps two sets of rules that agree on one thing, that a program is
+// denied, as fast as it goes: whatever moment it is started in, it is denied, and what
+// both allow runs. The rule that is recorded is one of the set that decided.
+func TestRulesStorm(t *testing.T) {
+	x := newFixture(t, 0)
+	dir := t.TempDir()
+	one, two := rules(t, dir), renumbered(t, rules(t, dir))
+	j := x.jail(Jail{Rules: one, Enforce: true})
+	denied := deniedTrue(t, dir)
+	stop, done, fastest := make(chan struct{}), make(chan int), time.Hour
+	go func() {
+		n := 0
+		defer func() { done <- n }()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			rules, text := one, func(i uint16) string { return fmt.Sprint(i) }
+			if n%2 == 0 {
+				rules = two
+			}
+			began := time.Now()
+			if err := x.h.SetRules(j.id, rules, text); err != nil {
+				t.Error(err)
+				return
+			}
+			fastest = min(fastest, time.Since(began))
+			n++
+		}
+	}()
+	for range 100 {
+		if err := j.command(denied).Run(); !refused(err) {
+			t.Errorf("denied by both: %v", err)
+		}
+		if err := j.command("/bin/true").Run(); err != nil {
+			t.Errorf("allowed by both: %v", err)
+		}
+	}
+	close(stop)
+	t.Logf("%d swaps, the fastest in %s", <-done, fastest)
+}
+
+// renumbered are the same rules under numbers of their own.
+func renumbered(t *testing.T, rules []byte) []byte {
+	t.Helper()
+	a, err := glob.Load(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Renumber(func(i uint16) uint16 { return i&0xfff | 0x3000 }).Bytes()
 }
 
 // TestEscapeIsSticky moves a jailed process out of its group: it stays in its jail.

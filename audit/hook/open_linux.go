@@ -22,6 +22,7 @@ type Hook struct {
 	dir  string
 	maps map[string]*ebpf.Map
 
+	waiter  *waiter
 	watched []*ebpf.Program // see watch
 	missed  uint64          // already reported; of the one reader
 
@@ -46,6 +47,9 @@ type jail struct {
 	active  bool
 	counted time.Time
 	tap     func(uint32, event.Event)
+	// The large table, once there is one; see rules_linux.go.
+	large    *ebpf.Map
+	swapping chan struct{} // while its rules are swapped; closed after
 }
 
 // Load is [Install], in a child of [Options.Executable] where there is one, and [Open].
@@ -74,6 +78,9 @@ func Open(o Options) (*Hook, error) {
 	h := &Hook{
 		opts: o, dir: o.versionDir(), maps: map[string]*ebpf.Map{}, jails: map[uint32]*jail{},
 		working: map[uint32]bool{}, wake: make(chan struct{}, 1), kept: make(chan struct{}),
+	}
+	if h.waiter, err = newWaiter(); err != nil {
+		return nil, err
 	}
 	go h.keep()
 	for _, name := range mapNames {
@@ -120,7 +127,7 @@ func (h *Hook) adopt() error {
 			return fmt.Errorf("adopt jail in slot %d: %w", index, err)
 		}
 		j.id = j.state.Id
-		if err := j.open(); err != nil {
+		if err := j.open(h.waiter); err != nil {
 			return fmt.Errorf("adopt jail %d: %w", j.id, err)
 		}
 		j.dec = decoder{procs: map[uint32]process{}}
@@ -140,14 +147,17 @@ func (h *Hook) adopt() error {
 	return nil
 }
 
-// open maps the rings.
-func (j *jail) open() error {
+// open maps the rings and has them wake the reader.
+func (j *jail) open(w *waiter) error {
 	for i, m := range []*ebpf.Map{j.slot.crit, j.slot.bulk} {
 		r, err := openRing(m)
 		if err != nil {
 			return err
 		}
 		j.rings[i] = r
+		if err := w.watch(m); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -193,6 +203,9 @@ func (h *Hook) Close() error {
 	defer h.mu.Unlock()
 	for id, j := range h.jails {
 		j.close()
+		if j.large != nil {
+			j.large.Close()
+		}
 		j.slot.close()
 		delete(h.jails, id)
 	}
@@ -207,6 +220,7 @@ func (h *Hook) Close() error {
 		m.Close()
 		delete(h.maps, name)
 	}
+	h.waiter.close()
 	return nil
 }
 
@@ -224,7 +238,7 @@ func (h *Hook) followOpens() error {
 	pin := filepath.Join(h.dir, "link_"+onDemand)
 	wanted := false
 	for _, j := range h.jails {
-		wanted = wanted || j.state.Flags&flagOpens != 0
+		wanted = wanted || j.state.Flags&(flagOpens|flagReads) != 0
 	}
 	l, err := link.LoadPinnedLink(pin, nil)
 	if attached := err == nil; attached == wanted {

@@ -3,6 +3,7 @@ package hook
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sort"
 	"time"
@@ -14,52 +15,51 @@ import (
 )
 
 const (
-	pollBusy  = 5 * time.Millisecond  // while records come
-	pollIdle  = 10 * time.Millisecond // after a second without any
-	pollEmpty = 50 * time.Millisecond // no jails
+	pollBusy   = 5 * time.Millisecond  // while records come
+	pollIdle   = 10 * time.Millisecond // after a second without any
+	pollEmpty  = 50 * time.Millisecond // no jails
+	readerNice = -10
+
 	countsAge = 200 * time.Millisecond
 	countsOld = 5 * time.Second // of a jail without records: what is lost was in a ring that was full of others
 )
 
-// Read hands every record to f, per jail in the order of time, until ctx is done. It
-// polls (programs never wake it: a wake-up costs an exec 60 us). f must not call back
-// into h. One reader at a time.
+// Read hands every record to f, per jail in the order of time, until ctx is done. It looks
+// every few milliseconds, and when a ring becomes a quarter full (a wake-up for each record
+// would cost an exec 60 us). f must not call back into h. One reader at a time.
 func (h *Hook) Read(ctx context.Context, f func(jail uint32, e event.Event)) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	// On a busy machine a ring would fill before it is our turn. The thread ends with its goroutine.
+	runtime.LockOSThread()
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), readerNice)
 	var lastSeen, lastCounts, lastMisses time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case now := <-timer.C:
-			check := now.Sub(lastCounts) >= countsAge
-			n, jails, err := h.poll(f, check)
-			if err != nil {
+	for wait := time.Duration(0); h.waiter.sleep(ctx, wait); {
+		now := time.Now()
+		check := now.Sub(lastCounts) >= countsAge
+		n, jails, err := h.poll(f, check)
+		if err != nil {
+			return err
+		}
+		if check {
+			lastCounts = now
+		}
+		if n > 0 {
+			lastSeen = now
+		}
+		if h.tier == TierB && now.Sub(lastMisses) >= missesAge {
+			lastMisses = now
+			if err := h.readMisses(f); err != nil {
 				return err
 			}
-			if check {
-				lastCounts = now
-			}
-			if n > 0 {
-				lastSeen = now
-			}
-			if h.tier == TierB && now.Sub(lastMisses) >= missesAge {
-				lastMisses = now
-				if err := h.readMisses(f); err != nil {
-					return err
-				}
-			}
-			wait := pollBusy
-			switch {
-			case jails == 0:
-				wait = pollEmpty
-			case now.Sub(lastSeen) > time.Second:
-				wait = pollIdle
-			}
-			timer.Reset(wait)
+		}
+		wait = pollBusy
+		switch {
+		case jails == 0:
+			wait = pollEmpty
+		case now.Sub(lastSeen) > time.Second:
+			wait = pollIdle
 		}
 	}
+	return ctx.Err()
 }
 
 // Drain reads what is in the rings of one jail now, and its last losses: before

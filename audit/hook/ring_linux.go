@@ -1,13 +1,17 @@
 package hook
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
-// ring reads a BPF ring buffer by polling: producers never wake us. Unlike the
+// ring reads a BPF ring buffer by looking every now and then: its producers wake us only when
+// it becomes a quarter full, see waiter. Unlike the
 // library's reader it maps the data once, not twice (every mapped page counts as our
 // memory), and puts wrapped records together by copying.
 //
@@ -80,4 +84,51 @@ func (r *ring) next(buf []byte) (rec []byte, ok bool) {
 		storeWord(r.consumer, next)
 		return rec, true
 	}
+}
+
+// waiter sleeps until a ring becomes a quarter full.
+type waiter struct{ epoll, stop int }
+
+func newWaiter() (*waiter, error) {
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make epoll: %w", err)
+	}
+	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		_ = unix.Close(epoll)
+		return nil, fmt.Errorf("make eventfd: %w", err)
+	}
+	w := &waiter{epoll, stop}
+	if err := w.add(stop, unix.EPOLLIN); err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *waiter) add(fd int, events uint32) error {
+	err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("watch descriptor %d: %w", fd, err)
+	}
+	return nil
+}
+
+// watch wakes the waiter from now on when m, a ring, is written to with a wake-up: on the
+// edge, because a ring that is not empty is always readable. It ends with m.
+func (w *waiter) watch(m *ebpf.Map) error { return w.add(m.FD(), unix.EPOLLIN|unix.EPOLLET) }
+
+// sleep waits at most so long; false means that ctx is done.
+func (w *waiter) sleep(ctx context.Context, most time.Duration) bool {
+	woken := context.AfterFunc(ctx, func() { _, _ = unix.Write(w.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0}) })
+	defer woken()
+	var events [8]unix.EpollEvent
+	_, _ = unix.EpollWait(w.epoll, events[:], int(most.Milliseconds())) // EINTR is an early look
+	return ctx.Err() == nil
+}
+
+func (w *waiter) close() {
+	_ = unix.Close(w.stop)
+	_ = unix.Close(w.epoll)
 }

@@ -54,10 +54,20 @@ func TestStepInKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &Hook{maps: coll.Maps}
-	if err := h.putRules(3, a.Bytes()); err != nil {
+	small, err := ebpf.NewMap(rulesSpec(rulesSmall))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.putRules(3, append(a.Bytes(), make([]byte, rulesSmall)...)); err != nil { // the same in a large table
+	defer small.Close()
+	if err := coll.Maps["rules_small"].Put(uint32(3), uint32(small.FD())); err != nil {
+		t.Fatal(err)
+	}
+	j := &jail{slot: &slot{index: 3, rules: small}}
+	if err := h.putRules(j, a.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	defer h.dropLarge(j)
+	if err := h.putRules(j, append(a.Bytes(), make([]byte, rulesSmall)...)); err != nil { // the same in a large table
 		t.Fatal(err)
 	}
 	words := []string{

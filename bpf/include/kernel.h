@@ -97,6 +97,10 @@ struct path {
 	struct dentry *dentry;
 };
 
+struct fs_struct {
+	struct path pwd;
+};
+
 struct file {
 	unsigned f_mode;
 	unsigned f_flags;
@@ -170,6 +174,7 @@ struct task_struct {
 	struct pid *thread_pid;
 	struct css_set *cgroups;
 	struct nsproxy *nsproxy;
+	struct fs_struct *fs;
 	struct files_struct *files;
 	struct mm_struct *mm;
 	struct signal_struct *signal;
@@ -219,6 +224,9 @@ struct bpf_sock_addr_kern {
 };
 
 struct pt_regs {
+	unsigned long dx;
+	unsigned long si;
+	unsigned long di;
 	unsigned long orig_ax;
 };
 

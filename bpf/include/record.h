@@ -56,6 +56,7 @@ enum kind {
 #define REC_SCRIPT 64	    /* exec through #!: path2 is the name given for the script */
 #define REC_NO_STORAGE 128  /* no memory for the task's state: failed closed */
 #define REC_PARTIAL 256	    /* path is relative to its file system's root */
+#define REC_ABSENT 512	    /* an open that found nothing: path is where a relative name starts, path2 the name */
 
 #define NO_RULE 0xffff
 
@@ -98,6 +99,7 @@ struct birth {
 #define JAIL_AUDIT_OPEN 32  /* record opens at sys_exit (tier C) */
 #define JAIL_LARGE 64	    /* rules are in rules_large */
 #define JAIL_SETUP 128	    /* its view is being built: all its tasks are trusted */
+#define JAIL_READS 256	    /* tier C: fanotify decides opens for reading, the broker all others */
 
 /* jail is the kernel's view of one jail; slots[i]. id 0 = free. */
 struct jail {

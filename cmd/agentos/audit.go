@@ -176,6 +176,9 @@ func (p *program) record() func([]byte, *segment.Record) []byte {
 		if r.Kind == event.Receipt {
 			said.Path, said.Detail = "", receipt(r.Detail)
 		}
+		if r.Kind == event.Policy {
+			said.Name, said.Detail = "", swapped(r.Detail)
+		}
 		if r.JailPid == 1 {
 			said.Comm = "init"
 		}
@@ -213,6 +216,24 @@ func receipt(detail string) string {
 		text += "; without " + strings.Join(gone, ", ")
 	}
 	return text
+}
+
+// swapped says in a line who changed a session's policy, or was not allowed to.
+func swapped(detail string) string {
+	type named struct{ Name, SHA256 string }
+	var s struct {
+		UID, Generation int
+		From, To        named
+		Refused         string
+	}
+	if json.Unmarshal([]byte(detail), &s) != nil {
+		return detail
+	}
+	short := func(n named) string { return fmt.Sprintf("%s (%.12s)", n.Name, n.SHA256) }
+	if s.Refused != "" {
+		return fmt.Sprintf("uid %d was refused to change %s to %s: %s", s.UID, short(s.From), short(s.To), s.Refused)
+	}
+	return fmt.Sprintf("generation %d: uid %d changed %s to %s", s.Generation, s.UID, short(s.From), short(s.To))
 }
 
 func (p *program) auditVerify() *cobra.Command {

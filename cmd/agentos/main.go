@@ -13,7 +13,7 @@
 // something to do. Every listing has --json. Names that an agent may have chosen
 // are printed through event.Printable.
 //
-// Exit statuses: the agent's own; 125 AgentOS failed, 126 refused by policy, 127
+// Exit statuses: the agent's own; 3 trust --check found something; 125 AgentOS failed, 126 refused by policy, 127
 // command not found.
 //
 // No package it imports may be slow to initialise: a command reaches the helper

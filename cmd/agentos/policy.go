@@ -19,11 +19,11 @@ import (
 func (p *program) policyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "policy",
-		Short: "list, show, check and explain policies",
+		Short: "list, show, check, explain and change policies",
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(p.policyList(), p.policyShow(), p.policyCheck(), p.policyExplain(), p.policySchema())
+	c.AddCommand(p.policyList(), p.policyShow(), p.policyCheck(), p.policyExplain(), p.policySet(), p.policySchema())
 	return c
 }
 
@@ -161,7 +161,7 @@ func (p *program) effective(r *policy.Resolved) {
 	}
 	t := table{head: []string{"RULE", "WHERE", "WHAT"}}
 	where := func(key string) string { return event.Printable(r.Where[key]) }
-	for _, rules := range [][]policy.Rule{r.Files, r.Net.Rules, r.Syscalls.Rules, r.Env.Rules} {
+	for _, rules := range [][]policy.Rule{r.Files, r.Home.Rules, r.Net.Rules, r.Syscalls.Rules, r.Env.Rules} {
 		for _, x := range rules {
 			what := x.Glob
 			if x.Except {
@@ -297,6 +297,9 @@ Paths may begin with ~/ or be relative to the workspace. The exit status is 0 if
 				}
 			} else {
 				p.verdict(v, depends)
+				if op.File() && v.Allow {
+					p.shares(r.Shares(args[1]))
+				}
 			}
 			if !v.Allow && !depends {
 				return exitStatus(orchestrator.StatusRefused)
@@ -362,6 +365,64 @@ func (p *program) verdict(v policy.Verdict, depends bool) {
 	text := v.Rule.Text
 	p.out.linef("%s: %s %s", word, v.Rule.Kind, event.Printable(text))
 	p.out.linef("  at %s", event.Printable(v.Rule.Pos))
+}
+
+func (p *program) policySet() *cobra.Command {
+	asJSON := false
+	c := &cobra.Command{
+		Use:   "set SESSION FILE|NAME",
+		Short: "change the file rules of a running session",
+		Long: `Puts the file rules of a policy in the place of those of a running session: the read, write, exec, deny and protect lists of
+[files], joined with the other layers as at a start. From then on every new act is judged by them; what is open stays open, and what
+is mapped stays mapped. Everything else of the policy must be as it was, and nothing may be granted that the session was not given at its start.`,
+		Example: "  agentos policy set fix-login ./tighter.toml\n  agentos audit show fix-login --kind session   # who changed what",
+		Args:    count(2, 2, "a session and a policy"),
+		RunE: func(c *cobra.Command, args []string) error {
+			g, err := p.gate(c.Context())
+			if err != nil {
+				return err
+			}
+			defer func() { _ = g.Close() }()
+			set, err := orchestrator.SetPolicy(c.Context(), g, args[0], args[1], p.home)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return p.out.json(set)
+			}
+			for _, r := range set.Refused {
+				p.err.note("not granted: %s", r)
+			}
+			if set.Remaining != "" {
+				p.err.note("%s", set.Remaining)
+			}
+			if !set.Changed {
+				p.out.linef("%s has these rules already", event.Printable(set.Session))
+				return nil
+			}
+			p.out.linef("%s: %s holds, generation %d, put in place in %.1f ms", event.Printable(set.Session), event.Printable(set.Policy), set.Generation, float64(set.Took)/1000)
+			return nil
+		},
+		ValidArgsFunction: func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return p.completeSessions(c, args, word)
+			}
+			return p.completePolicies(c, args, word)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// shares says what becomes of a file in a directory of the home that is neither the
+// session's alone nor the host's.
+func (p *program) shares(kind policy.Kind, dir string) {
+	switch kind {
+	case policy.Persist:
+		p.out.linef("  in %s, which the sessions of this workspace share", event.Printable(dir))
+	case policy.Overlay:
+		p.out.linef("  in %s, read from yours; what is written stays in the session", event.Printable(dir))
+	}
 }
 
 func (p *program) policySchema() *cobra.Command {

@@ -60,11 +60,14 @@ var commands = []struct {
 }{
 	{"run", (*program).runCommand},
 	{"audit", (*program).auditCommand},
+	{"trust", (*program).trustCommand},
+	{"why", (*program).whyCommand},
 	{"policy", (*program).policyCommand},
 	{"doctor", (*program).doctorCommand},
 	{"ps", (*program).psCommand},
 	{"exec", (*program).execCommand},
 	{"kill", (*program).killCommand},
+	{"changes", (*program).changesCommand},
 	{"agents", (*program).agentsCommand},
 	{"version", (*program).versionCommand},
 	{"man", (*program).manCommand},
@@ -82,6 +85,8 @@ func (p *program) root(args []string) *cobra.Command {
   agentos run claude               Claude Code, here, under the strict policy
   agentos run -- make test         any command
   agentos audit show --denied      what the last session was refused, and by which rule
+  agentos trust                    what it left that your tools will run or obey
+  agentos why                      which rule, and the line that would allow it
   agentos policy explain read .env whether, and which line says so
   agentos doctor                   what this machine can enforce`,
 		Args:              cobra.NoArgs,

@@ -18,6 +18,7 @@ import (
 func (p *program) runCommand() *cobra.Command {
 	o := orchestrator.Options{}
 	report := false
+	var keep []string
 	c := &cobra.Command{
 		Use:   "run [flags] AGENT [ARGS...] | -- COMMAND [ARGS...]",
 		Short: "run an agent, or any command, in a jail",
@@ -44,7 +45,7 @@ The exit status is the agent's; 125 if AgentOS failed, 126 if the policy refused
 		RunE: func(c *cobra.Command, args []string) error {
 			o.Environ, o.Command = p.environ, c.ArgsLenAtDash() == 0
 			o.Agent, o.Args = args[0], args[1:]
-			return p.runAgent(c.Context(), o, report)
+			return p.runAgent(c.Context(), o, keep, report)
 		},
 	}
 	f := c.Flags()
@@ -53,18 +54,27 @@ The exit status is the agent's; 125 if AgentOS failed, 126 if the policy refused
 	f.StringVar(&o.Workspace, "workspace", "", "`directory` the agent works in (default: the current one)")
 	f.StringVar(&o.Name, "name", "", "`name` of the session (default: made from the agent's)")
 	f.StringArrayVar(&o.Env, "env", nil, "set a `variable` in the jail, K=V; may be repeated")
+	f.StringArrayVar(&keep, "keep", nil, "copy this `path` of the jail's home to yours when the agent ends, as 'agentos changes --keep' does; may be repeated")
 	f.BoolVar(&report, "report", false, "say at the end what was recorded, even if nothing was denied")
 	_ = c.RegisterFlagCompletionFunc("policy", p.completePolicies)
 	_ = c.MarkFlagDirname("workspace")
 	return c
 }
 
-func (p *program) runAgent(ctx context.Context, o orchestrator.Options, report bool) error {
+func (p *program) runAgent(ctx context.Context, o orchestrator.Options, keep []string, report bool) error {
 	plan, err := orchestrator.Prepare(o)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = plan.Close() }()
+	home := plan.Resolved.Vars.Home
+	for _, k := range keep {
+		if at, err := p.inHome(k, home); err != nil {
+			return err
+		} else if !strings.HasPrefix(at, home+"/") {
+			return &orchestrator.Error{Err: fmt.Errorf("--keep %s: it is not in the home %s", k, home), Hint: "what is written elsewhere is on the host already, or the jail's scratch space"}
+		}
+	}
 	for _, r := range plan.Resolved.Refused {
 		p.err.note("not granted: %s", r)
 	}
@@ -77,6 +87,7 @@ func (p *program) runAgent(ctx context.Context, o orchestrator.Options, report b
 		return err
 	}
 	defer func() { _ = g.Close() }()
+	before := began(plan)
 	proc, exit, err := p.attach(ctx, plan.Resolved.Terminal.OSC52 != "write", !plan.Resolved.Terminal.Title, func(tty *rpc.Terminal) (*orchestrator.Proc, error) {
 		proc, err := orchestrator.Launch(early, g, plan, tty)
 		if err != nil {
@@ -87,18 +98,27 @@ func (p *program) runAgent(ctx context.Context, o orchestrator.Options, report b
 		}
 		stop()
 		p.lacking(proc.Started.Report.Missing, report)
+		before.ID, before.Name, before.Silent = proc.Session, proc.Name, silent(plan.Resolved, proc.Started.Report.Tier)
+		if err := p.trustStore().Save(before); err != nil {
+			p.err.note("how the workspace is now was not noted for agentos trust: %v", err)
+		}
 		return proc, nil
 	})
 	if proc != nil {
 		p.summary(proc, exit, report)
+		p.leaves(ctx, g, proc, exit)
 	}
 	if err != nil {
 		return err
 	}
+	err = p.keepAtEnd(ctx, g, proc.Session, keep)
 	if exit.Code != 0 {
+		if err != nil {
+			p.err.failure(err)
+		}
 		return exitStatus(exit.Code)
 	}
-	return nil
+	return err
 }
 
 // lacking names the guarantees that the policy prefers and this machine does not

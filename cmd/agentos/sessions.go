@@ -58,7 +58,11 @@ func (p *program) sessions(rows []rpc.Session) {
 		if s.State == "ended" {
 			procs, memory, cpu = "-", "-", "-"
 		}
-		t.row(event.Printable(s.Name), event.Printable(s.ID), event.Printable(s.Agent), event.Printable(s.Policy), event.Printable(s.State),
+		policy := event.Printable(s.Policy)
+		if s.Swaps > 0 {
+			policy += fmt.Sprintf(" (change %d)", s.Swaps)
+		}
+		t.row(event.Printable(s.Name), event.Printable(s.ID), event.Printable(s.Agent), policy, event.Printable(s.State),
 			ago(time.Since(s.Started)), procs, memory, cpu, denied, event.Printable(s.Workspace))
 	}
 	t.print(&p.out)
@@ -115,7 +119,7 @@ func (p *program) completeSessions(c *cobra.Command, args []string, _ string) ([
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer func() { _ = g.Close() }()
-	past := c.Parent() != nil && c.Parent().Name() == "audit"
+	past := c.Name() == "trust" || c.Parent() != nil && c.Parent().Name() == "audit"
 	list, err := orchestrator.List(ctx, g, past)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -18,6 +18,8 @@ type compiledRules struct{ *glob.Automaton }
 
 func (r compiledRules) Match(path string) Answer { return Answer(r.Automaton.Match(path)) }
 
+func (r compiledRules) Text(uint16) string { return "" }
+
 func (r compiledRules) NoGain(from, to string) bool {
 	return r.Automaton.NoGain(r.Walk(from), r.Walk(to))
 }
@@ -31,7 +33,7 @@ func TestAgreement(t *testing.T) {
 		var k corpus.Case
 		var rules compiledRules
 		c := startChild(t, func(cfg *Config) {
-			base, err := filepath.EvalSymlinks(cfg.Rules.(testRules).base)
+			base, err := filepath.EvalSymlinks(cfg.Rules.Enter().(testRules).base)
 			must(t, err)
 			k = corpus.New(seed, base+"/ws")
 			d, err := policy.Parse("corpus.toml", k.Document())
@@ -40,7 +42,7 @@ func TestAgreement(t *testing.T) {
 			must(t, err)
 			rules.Automaton, err = r.Automaton()
 			must(t, err)
-			cfg.Rules = rules
+			cfg.Rules = Only(rules)
 		})
 		for _, phase := range k.Phases() {
 			if phase[0].Act == corpus.ActExec {

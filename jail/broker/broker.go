@@ -25,6 +25,26 @@ type Answer struct {
 	Rule [8]uint16
 }
 
+// Source gives each call the rules that it is judged by, the same ones from its
+// beginning to its end, while others may be put in their place. Both methods must
+// be safe for concurrent use, and cheap.
+type Source interface {
+	// Enter answers the rules that hold now; nil refuses everything. They may be
+	// used until they are given to Leave.
+	Enter() Rules
+	// Leave says that a call is over. One that waits for others (a FIFO, a lease)
+	// was judged when it began and has left.
+	Leave(Rules)
+}
+
+// Only is a source of rules that never change.
+func Only(r Rules) Source { return only{r} }
+
+type only struct{ Rules }
+
+func (o only) Enter() Rules { return o.Rules }
+func (o only) Leave(Rules)  {}
+
 // Rules is what the broker needs of a rule set. Paths are absolute and clean, as
 // the kernel prints them, "/" for the root. Implementations must be safe for
 // concurrent use and must not keep the string: its bytes are reused.
@@ -34,6 +54,9 @@ type Rules interface {
 	// NoGain reports whether a directory may move from one name to another
 	// without any path below it gaining an access that it lacked.
 	NoGain(from, to string) bool
+	// Text is how events name rule i, or, for 0xffff, that no one rule decided. It
+	// is asked after Leave, too.
+	Text(i uint16) string
 }
 
 // Audit levels of [Config.Audit]. Denials are always reported.
@@ -46,17 +69,16 @@ const (
 // Config is the blueprint of a broker. The zero value of every rule-like field
 // refuses.
 type Config struct {
-	Listener int                   // descriptor of the seccomp listener; stays the caller's
-	Rules    Rules                 // nil refuses everything
-	UID, GID int                   // of the agent, in init's user namespace
-	Groups   []int                 // supplementary groups of the agent
-	Emit     func(event.Event)     // cheap, safe for concurrent use; nil drops
-	RuleText func(i uint16) string // text of rule i; nil gives ""
-	Audit    string                // one of the Audit constants; "" is AuditDenied
-	Sockets  bool                  // answer connect and bind, see [Notified]
-	Unix     []string              // host sockets that may be connected to, absolute paths
-	Private  []string              // trees that exist in this jail only; sockets there may be used
-	Workers  int                   // threads; 0 chooses
+	Listener int               // descriptor of the seccomp listener; stays the caller's
+	Rules    Source            // nil refuses everything
+	UID, GID int               // of the agent, in init's user namespace
+	Groups   []int             // supplementary groups of the agent
+	Emit     func(event.Event) // cheap, safe for concurrent use; nil drops
+	Audit    string            // one of the Audit constants; "" is AuditDenied
+	Sockets  bool              // answer connect and bind, see [Notified]
+	Unix     []string          // host sockets that may be connected to, absolute paths
+	Private  []string          // trees that exist in this jail only; sockets there may be used
+	Workers  int               // threads; 0 chooses
 }
 
 // Notified names the calls that the filter of the jail must send to the broker,

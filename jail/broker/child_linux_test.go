@@ -335,13 +335,12 @@ func startChild(t testing.TB, change func(*Config)) *child {
 	listener := receiveFD(t, pair[0])
 
 	cfg := Config{
-		Listener: listener, Rules: testRules{base: c.base}, UID: testUID, GID: testGID, Audit: AuditAll, Sockets: true,
+		Listener: listener, Rules: Only(testRules{base: c.base}), UID: testUID, GID: testGID, Audit: AuditAll, Sockets: true,
 		Emit: func(e event.Event) {
 			c.mu.Lock()
 			c.events = append(c.events, e)
 			c.mu.Unlock()
 		},
-		RuleText: func(i uint16) string { return fmt.Sprintf("rule %d", i) },
 	}
 	if change != nil {
 		change(&cfg)

@@ -22,7 +22,7 @@ var (
 // decide. An unlinked object is decided by the name it had, both as the kernel prints
 // it and without the mark, because a file may really be called "x (deleted)".
 func (w *worker) check(path []byte, need uint8) bool {
-	if w.b.c.Rules == nil || len(path) == 0 {
+	if w.rules == nil || len(path) == 0 {
 		return false
 	}
 	if path[0] != '/' {
@@ -32,27 +32,28 @@ func (w *worker) check(path []byte, need uint8) bool {
 	if deleted && w.st.Nlink == 0 && bytes.HasPrefix(path, memfdMark) {
 		return true
 	}
-	w.acc = w.b.c.Rules.Match(view(path))
+	w.acc = w.rules.Match(view(path))
 	if deleted && len(stripped) > 0 && need&^w.acc.Bits == 0 {
-		w.acc = w.b.c.Rules.Match(view(stripped))
+		w.acc = w.rules.Match(view(stripped))
 	}
 	return need&^w.acc.Bits == 0
 }
 
 // rule is the text of the rule that refused need.
 func (w *worker) rule(need uint8) string {
+	if w.rules == nil {
+		return ""
+	}
 	missing := need &^ w.acc.Bits
 	if missing == 0 {
 		missing = need
 	}
 	for op, rule := range w.acc.Rule {
-		switch {
-		case missing&(1<<op) == 0 || rule == noRule || rule == someRule || w.b.c.RuleText == nil: // the helper's recorder names one of several
-		default:
-			return w.b.c.RuleText(rule)
+		if missing&(1<<op) != 0 && rule != noRule && rule != someRule {
+			return w.rules.Text(rule)
 		}
 	}
-	return ""
+	return w.rules.Text(noRule) // the helper's recorder names one of several
 }
 
 // about is what a report says besides the caller.

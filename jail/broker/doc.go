@@ -44,6 +44,9 @@
 // receives as long as it gets on; see crew.
 //
 // Why not "open in the caller, check afterwards": the caller would have the descriptor. Why
-// not one thread: a slow disk would stop all others. Why not leave files that no rule
-// can deny to the kernel: the filter cannot see which those are.
+// not one thread: a slow disk would stop all others.
+//
+// Opens that change nothing need not come here: where the kernel has fanotify's permission
+// events, package opens decides them, and the filter notifies of open and openat only
+// what may create, write or cut (seccomp.Spec.Changes).
 package broker

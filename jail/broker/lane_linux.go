@@ -78,10 +78,10 @@ func (w *worker) later(fd int, r *request, a about) unix.Errno {
 	if reader >= 0 {
 		j.fds = append(j.fds, reader)
 	}
-	req, st := *r, w.st
+	req, st, acc, rules := *r, w.st, w.acc, w.rules
 	a.path = append([]byte(nil), a.path...)
 	j.run = func(l *worker) unix.Errno {
-		l.st = st
+		l.st, l.acc, l.rules = st, acc, rules // for the record: nothing is decided any more
 		return l.openWaiting(j, fd, &req, a)
 	}
 	return w.wait(j)
@@ -169,8 +169,8 @@ func (l *lane) submit(j *job) bool {
 func (l *lane) work() {
 	defer l.wg.Done()
 	w := newWorker(l.b)
-	broken := w.enter() != nil
-	defer w.leave()
+	broken := w.begin() != nil
+	defer w.end()
 	for j := range l.jobs {
 		if broken {
 			j.run = func(w *worker) unix.Errno { w.reply(0, unix.EACCES); return 0 }
@@ -180,7 +180,7 @@ func (l *lane) work() {
 }
 
 func (l *lane) one(w *worker, j *job) {
-	w.req, w.sent, w.val = j.req, false, 0
+	w.req, w.sent, w.val, w.acc, w.rules = j.req, false, 0, Answer{}, nil
 	l.mu.Lock()
 	j.w = w
 	l.mu.Unlock()

@@ -267,7 +267,7 @@ func (w *worker) mayMove(p, q *spot) unix.Errno {
 	case unix.S_IFLNK:
 		return 0
 	case unix.S_IFDIR:
-		if !w.b.c.Rules.NoGain(view(p.full), view(q.full)) {
+		if !w.rules.NoGain(view(p.full), view(q.full)) {
 			return unix.EXDEV
 		}
 		return 0

@@ -157,7 +157,7 @@ func (w *worker) openAny(dirfd, path uint64, r request) unix.Errno {
 // there: who looks for keys is worth a record even where there are none. The name
 // is taken as it was written, which decides nothing: the errno stays ENOENT.
 func (w *worker) reportAbsent(s *side, r *request) {
-	if w.b.c.Rules == nil {
+	if w.rules == nil {
 		return
 	}
 	clean := s.full[:0]
@@ -169,7 +169,7 @@ func (w *worker) reportAbsent(s *side, r *request) {
 		clean = dir
 	}
 	clean = appendClean(clean, s.in[:s.len])
-	w.acc = w.b.c.Rules.Match(view(clean))
+	w.acc = w.rules.Match(view(clean))
 	for op, rule := range w.acc.Rule {
 		if r.need&^w.acc.Bits&(1<<op) != 0 && rule != noRule {
 			w.report(about{kind: event.Open, path: clean, flags: r.flags, need: r.need}, event.Deny, unix.ENOENT)

@@ -1,6 +1,9 @@
 package broker
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // testRules: everything is readable, base/ws and /dev are writable, "**/.env", "**/*.pem" and
 // "**/secrets/**" are denied, "**/.git/hooks/**" and "**/ro/**" are protected, "**/wo" is writable only.
@@ -29,6 +32,13 @@ func (r testRules) Match(path string) Answer {
 		}
 	}
 	return a
+}
+
+func (r testRules) Text(i uint16) string {
+	if i == noRule {
+		return ""
+	}
+	return fmt.Sprintf("rule %d", i)
 }
 
 func (r testRules) NoGain(from, to string) bool {

@@ -20,7 +20,7 @@ func (c *child) socket(kind int) int {
 
 func TestSockets(t *testing.T) {
 	c := startChild(t, func(cfg *Config) {
-		ws := strings.TrimSuffix(cfg.Rules.(testRules).base, "/") + "/ws"
+		ws := strings.TrimSuffix(cfg.Rules.(only).Rules.(testRules).base, "/") + "/ws"
 		cfg.Unix = []string{ws + "/granted"}
 		cfg.Private = []string{ws + "/private"}
 	})

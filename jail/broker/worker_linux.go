@@ -38,6 +38,7 @@ type worker struct {
 	umask   uint32
 	caps    uint32
 	callers [remembered]caller
+	rules   Rules // of the present call
 	acc     Answer
 	now     clock
 
@@ -61,8 +62,8 @@ func newWorker(b *Broker) *worker {
 	return w
 }
 
-// enter locks the goroutine to its thread and takes the posture.
-func (w *worker) enter() error {
+// begin locks the goroutine to its thread and takes the posture.
+func (w *worker) begin() error {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	if err := w.b.posture(); err != nil {
 		return err
@@ -73,8 +74,8 @@ func (w *worker) enter() error {
 	return nil
 }
 
-// leave is the end of the thread's work.
-func (w *worker) leave() {
+// end is the end of the thread's work.
+func (w *worker) end() {
 	w.tid.Store(0)
 	w.forget()
 }
@@ -111,10 +112,10 @@ func (w *worker) interrupt() {
 
 // loop receives and answers until the broker stops.
 func (w *worker) loop() error {
-	if err := w.enter(); err != nil {
+	if err := w.begin(); err != nil {
 		return err
 	}
-	defer w.leave()
+	defer w.end()
 	w.masked(false)
 	table := handlers()
 	if !w.b.crew.join(w) {
@@ -163,12 +164,28 @@ func (w *worker) answer(table *[tableSize]handler) {
 	}
 	e := unix.ENOSYS
 	if h != nil {
+		w.enter()
 		e = h(w)
 	}
 	if !w.sent {
 		w.reply(w.val, e)
 	}
 	w.release()
+	w.leave()
+}
+
+// enter takes the rules that hold now for the present call.
+func (w *worker) enter() {
+	if w.b.c.Rules != nil {
+		w.rules = w.b.c.Rules.Enter()
+	}
+}
+
+func (w *worker) leave() {
+	if w.rules != nil {
+		w.b.c.Rules.Leave(w.rules)
+		w.rules = nil
+	}
 }
 
 func (w *worker) reply(val int64, e unix.Errno) {

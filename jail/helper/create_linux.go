@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/layer"
+	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/policy"
@@ -34,7 +37,7 @@ func (c *conversation) create(f *os.File) (any, []*os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	org, err := c.s.readOrg()
+	org, err := organisation.Read(c.s.opt.Org)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -85,23 +88,31 @@ var errNoDraft = &rpc.Error{Code: rpc.Invalid, Text: "this conversation has no d
 // readDocument reads the whole document once. Only a sealed memfd is read: any
 // other file could block, change or grow.
 func readDocument(f *os.File) (doc rpc.Document, err error) {
-	const sealed = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
-	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
-	if err != nil || seals&sealed != sealed {
-		return doc, invalid("the document must be a sealed memfd")
-	}
-	st, err := f.Stat()
+	data, err := readSealed(f)
 	if err != nil {
 		return doc, err
 	}
+	return doc, packet.UnmarshalDocument(data, &doc)
+}
+
+func readSealed(f *os.File) ([]byte, error) {
+	const sealed = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
+	if err != nil || seals&sealed != sealed {
+		return nil, invalid("the document must be a sealed memfd")
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
 	if st.Size() > rpc.MaxDocument {
-		return doc, &rpc.Error{Code: rpc.Invalid, Text: fmt.Sprintf("policy, arguments and environment take %d bytes; %d are the limit", st.Size(), rpc.MaxDocument)}
+		return nil, &rpc.Error{Code: rpc.Invalid, Text: fmt.Sprintf("policy, arguments and environment take %d bytes; %d are the limit", st.Size(), rpc.MaxDocument)}
 	}
 	data := make([]byte, st.Size())
 	if _, err := f.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) {
-		return doc, fmt.Errorf("read document: %w", err)
+		return nil, fmt.Errorf("read document: %w", err)
 	}
-	return doc, packet.UnmarshalDocument(data, &doc)
+	return data, nil
 }
 
 func checkDocument(doc rpc.Document, v policy.Vars) error {
@@ -387,4 +398,89 @@ func (b *build) searchable(dir string) bool {
 		return st.Mode&0o010 != 0
 	}
 	return st.Mode&0o001 != 0
+}
+
+// layOver prepares an overlay: d is the user's directory, lower its descriptor.
+func (b *build) layOver(d jail.Given, lower *os.File) error {
+	if !d.Dir {
+		return &rpc.Error{Code: rpc.Refused, Text: fmt.Sprintf("overlay %s: it is not a directory", d.Path)}
+	}
+	m, err := mountBelow(d.Path)
+	if err != nil {
+		return fmt.Errorf("overlay %s: %w", d.Path, err)
+	}
+	if m != "" { // overlayfs would show what that mount hides
+		return &rpc.Error{Code: rpc.Refused, Text: fmt.Sprintf("overlay %s: something is mounted in it, at %s", d.Path, m), Hint: "name the directories beside it"}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(lower.Fd()), &st); err != nil {
+		return fmt.Errorf("overlay %s: %w", d.Path, err)
+	}
+	dir, err := b.layer.Overlay(os.FileMode(st.Mode))
+	if err != nil {
+		return fmt.Errorf("overlay %s: %w", d.Path, err)
+	}
+	b.v.shows(d.Path, filepath.Join(dir, layer.Upper), true)
+	return b.open(jail.Upper(d.Path), dir)
+}
+
+// mountBelow names a mount of the host below dir, "" if there is none. It asks for
+// the mounts of this thread: no thread that has others runs any goroutine of ours
+// but its own.
+func mountBelow(dir string) (string, error) {
+	data, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`) // proc_pid_mountinfo(5)
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if len(f) < 5 {
+			continue
+		}
+		if p := unescape.Replace(f[4]); strings.HasPrefix(p, dir+"/") {
+			return p, nil
+		}
+	}
+	return "", nil
+}
+
+// shareTrees adds the directories that the sessions of this user and workspace
+// share. The workspace is the object that was given, so that another one that is
+// put at its path has none of its directories.
+func (b *build) shareTrees(in *jail.Input, all []given) error {
+	v := b.v
+	if len(v.res.Home.Persist) == 0 {
+		return nil
+	}
+	i := slices.IndexFunc(all, func(g given) bool { return g.path == v.res.Vars.Workspace })
+	if i < 0 {
+		return &rpc.Error{Code: rpc.Refused, Text: "the policy keeps directories for a workspace that it does not show"}
+	}
+	identity, err := layer.Identify(int(all[i].file.Fd()))
+	if err != nil {
+		return err
+	}
+	ids, err := v.s.ranges.Owner(b.base, v.owner.uid, b.uid, v.owner.gid, b.gid)
+	if err != nil {
+		return err
+	}
+	for _, p := range v.res.Home.Persist {
+		own := layer.Owner{UID: v.owner.uid, Workspace: v.res.Vars.Workspace, Identity: identity, Path: strings.TrimPrefix(p, v.res.Vars.Home+"/")}
+		tree, release, err := v.s.shared.Take(own, v.owner.gid)
+		if errors.Is(err, layer.ErrMany) {
+			return &rpc.Error{Code: rpc.Busy, Text: fmt.Sprintf("keep %s: %v", p, err), Hint: "agentos changes --persisted --remove removes those that you name"}
+		}
+		if err != nil {
+			return fmt.Errorf("keep %s: %w", p, err)
+		}
+		v.push(func() error { release(); return nil })
+		f, err := layer.OpenPath(tree)
+		if err != nil {
+			return err
+		}
+		b.sources[p] = source{file: f, own: true, attach: jail.Attach{IDMap: ids}}
+		in.System = append(in.System, jail.Given{Path: p, Dir: true, Exec: true, Own: true, Room: true})
+	}
+	return nil
 }

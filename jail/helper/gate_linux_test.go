@@ -33,7 +33,12 @@ func bare(t testing.TB) *Server {
 	return s
 }
 
-func (s *Server) makeDirsForTest(dir string) error { return os.MkdirAll(dir+"/audit", 0o700) }
+func (s *Server) makeDirsForTest(dir string) (err error) {
+	if err = os.MkdirAll(dir+"/audit", 0o700); err == nil {
+		err = s.openShared()
+	}
+	return err
+}
 
 // talk serves one end of a pair and returns the other.
 func talk(t testing.TB, s *Server) (raw *packet.Conn, ended <-chan error) {
@@ -115,8 +120,10 @@ func TestCreateWantsASealedDocument(t *testing.T) {
 // session, or leave it without an answer to a sound request on a new
 // connection.
 func FuzzConversation(f *testing.F) {
-	f.Add([]byte(`{"verb":"hello","id":1,"body":{"protocol":2,"build":"x"}}`), []byte(`{"verb":"create","id":2,"body":{}}`))
-	f.Add([]byte(`{"verb":"hello","id":1,"body":{"protocol":2,"build":"x"}}`), []byte(`{"verb":"start","id":2,"body":{"session":"x"}}`))
+	f.Add([]byte(`{"verb":"hello","id":1,"body":{"protocol":3,"build":"x"}}`), []byte(`{"verb":"create","id":2,"body":{}}`))
+	f.Add([]byte(`{"verb":"hello","id":1,"body":{"protocol":3,"build":"x"}}`), []byte(`{"verb":"start","id":2,"body":{"session":"x"}}`))
+	f.Add([]byte(`{"verb":"hello","id":1,"body":{"protocol":3,"build":"x"}}`), []byte(`{"verb":"drop","id":2,"body":{"id":"../audit"}}`))
+	f.Add([]byte(`{"verb":"hello","id":1,"body":{"protocol":3,"build":"x"}}`), []byte(`{"verb":"kept","id":2,"body":{"after":"0"}}`))
 	f.Add([]byte(`{`), []byte(``))
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		s := bare(t)

@@ -136,7 +136,7 @@ func (c *checked) get(key string) string {
 // checkKey is everything that a jail check depends on and that can differ between
 // the jails of one helper.
 func (b *build) checkKey() string {
-	return fmt.Sprintf("%s %s %d %d %t", b.hash, b.sum, b.uid, b.gid, b.broker)
+	return fmt.Sprintf("%s %s %d %d %t %t", b.hash, b.sum, b.uid, b.gid, b.broker, b.reads)
 }
 
 // checkedIn is the session that passed the whole check, "" if none has.
@@ -194,6 +194,9 @@ func (s *Server) probe() rpc.Machine {
 		}
 		add("cgroup "+c, where.Mount != "", text, "enable the controller in the kernel")
 	}
+	if !s.kernel.enforces() {
+		add("reads", s.kernel.opens == nil, s.kernel.opensText(), "use a kernel of 5.19 or newer with CONFIG_FANOTIFY_ACCESS_PERMISSIONS")
+	}
 	add("disk meter", s.meter != nil, s.meterText(), "boot a kernel with CONFIG_TASKSTATS and CONFIG_TASK_IO_ACCOUNTING")
 	for _, name := range policy.BuiltinNames() {
 		if name == "base" {
@@ -208,8 +211,8 @@ func tierText(f hook.Features) string {
 	text := map[hook.Tier]string{
 		hook.TierA: "A: BPF LSM decides every file operation in the kernel",
 		hook.TierB: "B: fmod_ret programs decide every file operation in the kernel",
-		hook.TierC: "C: a broker in the jail decides file operations, the kernel programs, network and exec",
-		hook.TierD: "D: no BPF; a broker in the jail decides file operations",
+		hook.TierC: "C: the jail's init decides file operations, the kernel programs, network and exec",
+		hook.TierD: "D: no BPF; the jail's init decides file operations",
 	}[f.Tier]
 	if len(f.Why) > 0 {
 		text += " (" + strings.Join(f.Why, "; ") + ")"

@@ -13,7 +13,8 @@ import (
 
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/audit/hook"
-	"github.com/agentos/agentos/policy"
+	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/policy/glob"
 )
 
@@ -23,13 +24,17 @@ type kernel struct {
 	h        *hook.Hook // nil on tier D
 	opt      hook.Options
 	why      error // why there is none
+	opens    error // why fanotify's permission events cannot decide opens here; nil: they can
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 }
 
 func (s *Server) loadKernel() error {
-	k := &kernel{}
+	k := &kernel{opens: opens.Try(s.opt.State)}
 	s.kernel = k
+	if k.opens != nil {
+		s.log.Warn("opens for reading go through the broker: fanotify cannot decide them", "error", k.opens)
+	}
 	k.opt = hook.Options{PinDir: s.opt.Pins, Group: s.parent(), Logger: s.log, HighWater: s.highWater, Executable: "/proc/self/exe"}
 	h, features, err := hook.Load(k.opt)
 	k.features = features
@@ -83,11 +88,27 @@ func (s *Server) observed(number uint32, e event.Event) {
 	v := s.byNumber[number]
 	s.mu.Unlock()
 	if v != nil && v.record.Load() != nil {
+		if e.Kind == event.Open && e.Errno == int(unix.ENOENT) && !v.looked(&e) {
+			return
+		}
 		if e.Pid != 0 && e.Pid == v.initPid.Load() {
 			e.JailPid = 1
 		}
 		v.record.Load().put(e)
 	}
+}
+
+// looked turns an open that found nothing into a refusal if a rule refuses that name: who
+// looks for keys is worth a record where there are none. Else it answers false.
+func (v *session) looked(e *event.Event) bool {
+	now := v.record.Load().rules.Now()
+	acc := now.Explain.Automaton().Match(e.Path)
+	if acc.Allows(glob.Read) || acc.Rule[glob.Read] == glob.NoRule {
+		return false
+	}
+	e.Verdict = event.Deny
+	e.Rule = jail.RuleRef(now.Number, acc.Rule[glob.Read])
+	return true
 }
 
 // highWater holds a jail back while its ring is over half full.
@@ -133,22 +154,31 @@ func (k *kernel) reserve(number uint32, cgroupID uint64) error {
 
 // assign gives a reserved jail its rules. From then on only init, by its host
 // pid, is trusted: it builds the view, which the rules are about.
-func (k *kernel) assign(number uint32, init int, rules []byte, res *policy.Resolved, brokered bool) error {
+func (k *kernel) assign(number uint32, init int, p *prepared, name func(uint16) string) error {
 	if k.h == nil {
 		return nil
 	}
 	audit := hook.AuditDenied
-	switch res.Audit.Files {
+	switch p.res.Audit.Files {
 	case "all":
 		audit = hook.AuditAll
 	case "changes":
 		audit = hook.AuditChanges
 	}
 	return k.h.Assign(number, init, hook.Jail{
-		Rules: rules, Audit: audit, Enforce: true, Strict: true,
-		Opens:    audit == hook.AuditAll && !brokered && !k.enforces(),
-		RuleText: func(i uint16) string { return ruleText(res, i) },
+		Rules: p.rules.Bytes(), Audit: audit, Enforce: true, Strict: true,
+		Opens:    audit == hook.AuditAll && (p.reads || !p.broker) && !k.enforces(),
+		Reads:    p.reads && (audit == hook.AuditAll || p.asks()),
+		RuleText: name,
 	})
+}
+
+// opensText says how opens that change nothing are decided where rules are not in the kernel.
+func (k *kernel) opensText() string {
+	if k.opens != nil {
+		return "each open is answered by the jail's init, at ten times its cost: " + k.opens.Error()
+	}
+	return "fanotify asks the jail's init once for each file, and again after a write"
 }
 
 // remove forgets a jail whose tasks are gone, after its last records were read.
@@ -175,12 +205,4 @@ func kernelRelease() string {
 		return fmt.Sprintf("unknown: %v", err)
 	}
 	return unix.ByteSliceToString(u.Release[:])
-}
-
-// ruleText is rule i of a policy as a record names it.
-func ruleText(res *policy.Resolved, i uint16) string {
-	if int(i) >= len(res.Files) {
-		return ""
-	}
-	return res.Files[i].String()
 }

@@ -1,12 +1,21 @@
 package helper
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/layer"
+	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 )
 
@@ -36,7 +45,7 @@ func (c *conversation) list(m rpc.ListSessions) (any, []*os.File, error) {
 	for _, a := range past {
 		if !live[a.ID] {
 			out.Sessions = append(out.Sessions, rpc.Session{
-				ID: a.ID, Name: a.Name, Agent: a.Agent, Policy: a.Policy, Workspace: a.Workspace, UID: a.UID,
+				ID: a.ID, Name: a.Name, Agent: a.Agent, Policy: a.Policy, Swaps: a.Swaps, Workspace: a.Workspace, UID: a.UID,
 				State: "ended", Started: a.Started, Denied: a.Denied, Records: a.Records,
 			})
 		}
@@ -68,9 +77,9 @@ func fit(rows []rpc.Session) []rpc.Session {
 }
 
 func (v *session) row() rpc.Session {
-	a := v.record.Load().about
+	a := v.record.Load().described()
 	r := rpc.Session{
-		ID: a.ID, Name: a.Name, Agent: a.Agent, Policy: a.Policy, Workspace: a.Workspace, UID: a.UID,
+		ID: a.ID, Name: a.Name, Agent: a.Agent, Policy: a.Policy, Swaps: a.Swaps, Workspace: a.Workspace, UID: a.UID,
 		State: v.state(), Started: a.Started, Denied: v.record.Load().denied.Load(), Records: v.record.Load().records.Load(),
 	}
 	if v.group != nil {
@@ -176,7 +185,7 @@ func (c *conversation) lookup(ref string) (about, *session, error) {
 	}
 	c.s.mu.Unlock()
 	if best != nil {
-		return best.record.Load().about, best, nil
+		return best.record.Load().described(), best, nil
 	}
 	past, err := c.s.past(c.peer)
 	if err != nil {
@@ -192,4 +201,121 @@ func (c *conversation) lookup(ref string) (about, *session, error) {
 		text = "no session " + ref
 	}
 	return about{}, nil, errors.Join(&rpc.Error{Code: rpc.NotFound, Text: text, Hint: "agentos ps --all lists them"})
+}
+
+// changes hands out what a running session has of its own in its home, to be read
+// by the caller with the caller's rights: see package layer.
+func (c *conversation) changes(m rpc.LayerRef) (any, []*os.File, error) {
+	v, err := c.find(m.Session)
+	if err == nil && v.now() != running {
+		err = &rpc.Error{Code: rpc.NotFound, Text: fmt.Sprintf("session %q is not running", m.Session), Hint: "what a session makes in its home goes with it; agentos run --keep PATH keeps it at the end"}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	bars, err := json.Marshal(v.res.Bars())
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := jail.Memfd("agentos-bars", bars, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	out, files := rpc.Layers{Session: v.id, Name: v.name, Home: v.res.Vars.Home}, []*os.File{f}
+	uid, gid := agentIDs(v.owner)
+	ids, err := c.s.ranges.Back(v.spare.base, c.peer.uid, uid, c.peer.gid, gid)
+	v.mu.Lock()
+	trees := slices.Clone(v.trees)
+	v.mu.Unlock()
+	for _, t := range trees {
+		if err == nil {
+			f, err = c.handout(t.dir, ids)
+		}
+		if err != nil {
+			packet.CloseAll(files)
+			return nil, nil, err
+		}
+		files = append(files, f)
+		out.Trees = append(out.Trees, rpc.LayerTree{Path: t.path, Overlay: t.overlay})
+	}
+	return out, files, nil
+}
+
+// handout opens a directory of ours for the caller, with the ids that ids shows.
+func (c *conversation) handout(dir string, ids *os.File) (*os.File, error) {
+	f, err := layer.OpenPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	out, err := jail.Handout(int(f.Fd()), ids)
+	if errors.Is(err, unix.EINVAL) && ids != nil {
+		if c.peer.uid == 0 { // may read it as it is
+			return jail.Handout(int(f.Fd()), nil)
+		}
+		return nil, &rpc.Error{Code: rpc.Unsupported, Text: "the file system of the helper's state cannot be idmapped", Hint: "keep it (agentos-helper --state) on ext4, xfs, btrfs or tmpfs"}
+	}
+	return out, err
+}
+
+// maxAnswer leaves room in a message for what is around a list, in bytes.
+const maxAnswer = 48 << 10
+
+// kept hands out the directories that are kept for the caller (root: for anybody).
+func (c *conversation) kept(m rpc.KeptRef) (any, []*os.File, error) {
+	all, err := c.s.shared.List(c.whose())
+	if err != nil {
+		return nil, nil, err
+	}
+	slices.SortFunc(all, func(a, b layer.Kept) int { return strings.Compare(a.ID, b.ID) })
+	out := rpc.KeptTrees{Trees: []rpc.KeptTree{}}
+	var files []*os.File
+	size := 0
+	for _, k := range all {
+		if k.ID <= m.After {
+			continue
+		}
+		if size += 8 * (len(k.Workspace) + len(k.Path)); len(files) == packet.MaxFDs || size > maxAnswer && len(files) > 0 {
+			out.More = true
+			break
+		}
+		f, err := c.handout(c.s.shared.Tree(k.ID), nil) // on disk they are the caller's
+		if errors.Is(err, os.ErrNotExist) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			packet.CloseAll(files)
+			return nil, nil, err
+		}
+		files = append(files, f)
+		out.Trees = append(out.Trees, rpc.KeptTree{ID: k.ID, UID: k.UID, Workspace: k.Workspace, Path: k.Path, Made: k.Made, InUse: k.InUse})
+	}
+	return out, files, nil
+}
+
+// whose is whose kept directories the caller may see: -1 for everybody's.
+func (c *conversation) whose() int {
+	if c.peer.uid == 0 {
+		return -1
+	}
+	return c.peer.uid
+}
+
+// drop removes a kept directory of the caller. A session whose run has returned may
+// still be ending: that is waited for.
+func (c *conversation) drop(ctx context.Context, m rpc.DropKept) (any, []*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	err := c.s.shared.Remove(m.ID, c.whose())
+	for errors.Is(err, layer.ErrInUse) && ctx.Err() == nil {
+		time.Sleep(lull)
+		err = c.s.shared.Remove(m.ID, c.whose())
+	}
+	switch {
+	case errors.Is(err, layer.ErrNotFound):
+		err = &rpc.Error{Code: rpc.NotFound, Text: err.Error(), Hint: "agentos changes --persisted lists them"}
+	case errors.Is(err, layer.ErrInUse):
+		err = &rpc.Error{Code: rpc.Busy, Text: err.Error(), Hint: "agentos ps lists the sessions; end them first"}
+	}
+	return struct{}{}, nil, err
 }

@@ -7,8 +7,12 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/broker"
+	"github.com/agentos/agentos/jail/opens"
+	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/jail/seccomp"
@@ -64,15 +68,15 @@ type resolved struct {
 
 // get resolves the policy of a document below the organisation's files, which
 // were read just now.
-func (c *resolved) get(org []orgFile, document []byte) (*policy.Resolved, error) {
+func (c *resolved) get(org []organisation.File, document []byte) (*policy.Resolved, error) {
 	sum := sha256.New()
 	part := func(data []byte) {
 		_ = binary.Write(sum, binary.LittleEndian, uint64(len(data))) // a hash takes all
 		sum.Write(data)
 	}
 	for _, f := range org {
-		part([]byte(f.path))
-		part(f.data)
+		part([]byte(f.Path))
+		part(f.Data)
 	}
 	part(document)
 	key := [sha256.Size]byte(sum.Sum(nil))
@@ -86,7 +90,7 @@ func (c *resolved) get(org []orgFile, document []byte) (*policy.Resolved, error)
 	if stack.Builtins != policy.BuiltinDigest() {
 		return nil, &rpc.Error{Code: rpc.Unsupported, Text: "the builtin policies of the helper are not those of the caller", Hint: "install agentos and agentos-helper from one release"}
 	}
-	layers, err := orgLayers(org)
+	layers, err := organisation.Layers(org)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +121,9 @@ type prepared struct {
 	broker  bool     // files are decided by the broker in init
 	blob    *os.File // sealed memfd: rules
 	program *os.File // sealed memfd: filter
+	// reads: opens that change nothing are decided by permission events instead.
+	reads bool
+	marks sync.Map // what is asked about on a mount (uint64), by target
 
 	plans latest[string, plan]
 }
@@ -183,6 +190,8 @@ func (p *prepared) make(s *Server) (err error) {
 	switch {
 	case p.broker:
 		spec.Notify = broker.Notified
+		p.reads = s.kernel.opens == nil && opens.Covered(p.rules, jail.ProcMasks)
+		spec.Changes = p.reads
 	case s.kernel.enforces() && p.res.NeedsEngine():
 		spec.Missing = attributes
 	}
@@ -196,6 +205,20 @@ func (p *prepared) make(s *Server) (err error) {
 	p.blob, err = jail.Memfd("agentos-rules", p.rules.Bytes(), false)
 	return err
 }
+
+// marked says what is asked about on the mount at target: on that of the root whatever is
+// asked about on any.
+func (p *prepared) marked(target string) uint64 {
+	if mask, ok := p.marks.Load(target); ok {
+		return mask.(uint64)
+	}
+	mask := opens.Marks(p.rules, target)
+	p.marks.Store(target, mask)
+	return mask
+}
+
+// asks reports whether some open for reading is asked about.
+func (p *prepared) asks() bool { return p.marked("/")&unix.FAN_OPEN_PERM != 0 }
 
 // plan is a mount plan with the targets of its mounts.
 type plan struct {

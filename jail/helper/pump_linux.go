@@ -13,6 +13,7 @@ import (
 	"github.com/agentos/agentos/audit/hook"
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/meter"
+	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/policy"
@@ -47,6 +48,9 @@ func (v *session) readControl(j *jail.Jail, ready chan<- initAnswer) {
 			break
 		}
 		switch {
+		case m.Op == jail.OpWhy:
+			packet.CloseAll(fds)
+			v.why(j, m)
 		case m.ID != 0:
 			v.mu.Lock()
 			ch := v.pending[m.ID]
@@ -63,6 +67,9 @@ func (v *session) readControl(j *jail.Jail, ready chan<- initAnswer) {
 		case m.Op == jail.OpChanged:
 			packet.CloseAll(fds)
 			v.changed(j, m)
+		case m.Op == jail.OpMounted:
+			packet.CloseAll(fds)
+			v.mark(j, ready)
 		default: // ready or failed, once
 			packet.CloseAll(fds)
 			select {
@@ -72,6 +79,26 @@ func (v *session) readControl(j *jail.Jail, ready chan<- initAnswer) {
 		}
 	}
 	v.initEnded(j)
+}
+
+// mark marks the mounts of a jail that is being built on which something is refused. Init
+// waits for the answer before it checks the jail.
+func (v *session) mark(j *jail.Jail, ready chan<- initAnswer) {
+	if v.opens == nil || v.now() != starting {
+		return // no init of ours asks for it
+	}
+	err := opens.Mark(v.opens, j.Pid, v.policy.marked)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
+		return // init has ended, and has said why; else the start times out
+	}
+	if err != nil {
+		select {
+		case ready <- initAnswer{Message: jail.Message{Op: jail.OpFailed, Step: "marks", Text: err.Error()}}:
+		default:
+		}
+		return
+	}
+	_ = j.Control.Send(jail.Message{Op: jail.OpMarked}) // a dead init ends the start
 }
 
 // changed notes what happened to a process and wakes the waiting.
@@ -149,7 +176,7 @@ func (v *session) readEvents(j *jail.Jail) {
 
 func (v *session) take(data []byte, fds []*os.File) {
 	packet.CloseAll(fds)
-	if err := jail.EachEvent(data, v.fromInit); err != nil {
+	if err := jail.EachEvent(data, v.record.Load().put); err != nil {
 		v.record.Load().put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "init sent " + err.Error()})
 	}
 }
@@ -173,14 +200,6 @@ func (v *session) settle(j *jail.Jail) {
 			v.s.log.Error("read kernel events", "session", v.id, "error", err)
 		}
 	}
-}
-
-// fromInit records an event of init, which names rules by number.
-func (v *session) fromInit(e event.Event) {
-	if i, ok := jail.RuleIndex(e.Rule); ok {
-		e.Rule = ruleText(v.res, i)
-	}
-	v.record.Load().put(e)
 }
 
 func firstLine(s string) string {

@@ -17,8 +17,10 @@ import (
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/audit/segment"
 	"github.com/agentos/agentos/cgroup"
+	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/generation"
 	"github.com/agentos/agentos/jail/rpc"
-	"github.com/agentos/agentos/policy"
+	"github.com/agentos/agentos/jail/why"
 )
 
 // signer is the key of all logs of this machine.
@@ -44,6 +46,7 @@ type about struct {
 	Name      string    `json:"name"`
 	Agent     string    `json:"agent"`
 	Policy    string    `json:"policy"`
+	Swaps     uint32    `json:"swaps,omitempty"`
 	Workspace string    `json:"workspace"`
 	UID       int       `json:"uid"`
 	Started   time.Time `json:"started"`
@@ -56,17 +59,19 @@ type about struct {
 type recorder struct {
 	w       *segment.Writer
 	dir     string
-	about   about
+	about   about                        // describing is held
 	group   atomic.Pointer[cgroup.Group] // frozen while the log cannot be written; nil before there is one
 	tell    func(string)                 // a sentence for the user
 	holding sync.Mutex                   // one at a time changes holds and the group
 	holds   atomic.Uint32                // reasons why the jail is held
 	live    atomic.Uint64                // when the jail check was over, CLOCK_BOOTTIME ns; 0 = not yet
 
-	explain *policy.Explainer // names rules; set before the jail starts
+	rules  *generation.Book // names rules; set before the jail starts
+	memory why.Memory       // of what was denied
 
 	records, denied atomic.Uint64
 	once            sync.Once
+	describing      sync.Mutex
 
 	events   sync.Mutex // held by whoever deals with what init sent
 	tallying sync.Mutex
@@ -107,6 +112,21 @@ func (v *session) notice(text string) {
 	v.happened()
 }
 
+// renamed says under which policy the session goes on.
+func (r *recorder) renamed(policy string, swaps uint32) error {
+	r.describing.Lock()
+	defer r.describing.Unlock()
+	r.about.Policy, r.about.Swaps = policy, swaps
+	return r.save()
+}
+
+// described is what is known of the session now.
+func (r *recorder) described() about {
+	r.describing.Lock()
+	defer r.describing.Unlock()
+	return r.about
+}
+
 func (r *recorder) save() error {
 	data, err := json.MarshalIndent(r.about, "", "  ")
 	if err != nil {
@@ -131,9 +151,7 @@ func (r *recorder) put(e event.Event) {
 	if e.Kind == event.Receipt {
 		r.live.Store(e.Mono)
 	}
-	if e.Verdict == event.Deny && e.Rule == "" {
-		e.Rule = r.why(&e)
-	}
+	r.name(&e)
 	for {
 		err := r.w.Append(e)
 		if err == nil || errors.Is(err, segment.ErrHeld) {
@@ -155,6 +173,7 @@ func (r *recorder) put(e event.Event) {
 	r.tallying.Unlock()
 	if e.Denied() && !checked {
 		r.denied.Add(1)
+		r.memory.Add(&e)
 	}
 }
 
@@ -175,32 +194,44 @@ func bootClock() uint64 {
 	return uint64(ts.Nano())
 }
 
-// why asks the policy for the rule that a producer could not name: where
-// several rules end in one state of the automaton, it keeps the verdict only.
-func (r *recorder) why(e *event.Event) string {
-	if r.explain == nil || e.Path == "" {
-		return ""
+// name puts the rule that decided into e. Init and the kernel name it by generation
+// and number, or could not; who made e for another reason has said it.
+func (r *recorder) name(e *event.Event) {
+	generation, i, ref := jail.ParseRuleRef(e.Rule)
+	switch {
+	case r.rules == nil:
+	case ref:
+		e.Rule = r.rules.Text(generation, i, e)
+	case e.Rule == "" && e.Verdict == event.Deny:
+		e.Rule = r.rules.At(e)
 	}
-	var op policy.Op
-	switch e.Kind {
-	case event.Open:
-		if op = policy.OpRead; e.Flags&(unix.O_WRONLY|unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC) != 0 {
-			op = policy.OpWrite
-		}
-	case event.Exec:
-		op = policy.OpExec
-	case event.Create, event.Mkdir, event.Mknod, event.Symlink, event.Link, event.Rename, event.Unlink, event.Rmdir, event.Truncate, event.Chmod, event.Chown, event.Setattr:
-		op = policy.OpWrite
-	default:
-		return ""
+}
+
+// why answers a question that somebody in the jail has asked init. What it says is
+// theirs to know: their rules, and what they tried.
+func (v *session) why(j *jail.Jail, m jail.Message) {
+	r := v.record.Load()
+	if r == nil || r.rules == nil || len(m.Text) > jail.MaxQuestion {
+		return // nobody is in the jail yet, or init does not do its work
 	}
-	for _, p := range []string{e.Path, e.Path2} {
-		if p == "" {
-			continue
-		}
-		if v := r.explain.Explain(op, p); !v.Allow && v.Rule != nil {
-			return v.Rule.String()
-		}
+	answer := func(text string) {
+		_ = j.Control.Send(jail.Message{Op: jail.OpWhy, ID: m.ID, Text: text}) // init has ended
+	}
+	if !r.memory.May(time.Now()) {
+		answer(why.Busy)
+		return
+	}
+	v.settle(j) // what was denied just now, too
+	now := r.rules.Now()
+	vars := now.Policy.Vars
+	g := why.Ground{Session: v.name, Workspace: vars.Workspace, Home: vars.Home, Layers: now.Policy.Layers}
+	answer(r.memory.Answer(m.Text, jail.MaxAnswer, g, now.Explain, time.Now()))
+}
+
+// kernelRule is what a kernel record's number of a rule means.
+func (r *recorder) kernelRule(number uint16) string {
+	if generation, i, ok := r.rules.Kernel(number); ok {
+		return jail.RuleRef(generation, i)
 	}
 	return ""
 }
@@ -254,6 +285,8 @@ func (r *recorder) hold(reason uint32, on bool) {
 func (r *recorder) Close() error {
 	var err error
 	r.once.Do(func() {
+		r.describing.Lock()
+		defer r.describing.Unlock()
 		r.about.Ended = time.Now().UTC()
 		r.about.Records, r.about.Denied = r.records.Load(), r.denied.Load()
 		err = errors.Join(r.w.Close(), r.save())

@@ -17,6 +17,7 @@ import (
 
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/layer"
 	"github.com/agentos/agentos/jail/meter"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
@@ -63,6 +64,7 @@ type Server struct {
 	filter    seccomp.Cache
 	policies  preparations
 	trees     *jail.Trees
+	shared    *layer.Store // directories that sessions of a workspace share
 	pool      pool
 	checked   checked
 	resolved  resolved
@@ -115,6 +117,7 @@ func Open(opt Options) (_ *Server, err error) {
 		{"cgroups", s.findCgroups},
 		{"remains", s.sweep},
 		{"kernel programs", s.loadKernel},
+		{"kept directories", s.openShared},
 		{"trees", s.openTrees},
 		{"disk meter", s.openMeter},
 	} {
@@ -172,6 +175,11 @@ func (s *Server) loadInit() error {
 	}
 	s.initFile = os.NewFile(uintptr(fd), s.opt.Init)
 	return nil
+}
+
+func (s *Server) openShared() (err error) {
+	s.shared, err = layer.OpenStore(filepath.Join(s.opt.State, "persist"))
+	return err
 }
 
 func (s *Server) openTrees() (err error) {
@@ -424,10 +432,18 @@ func (c *conversation) answer(ctx context.Context, r rpc.Request, fds []*os.File
 		return with(r, func(m rpc.SignalProc) (any, []*os.File, error) { return c.signal(m) })
 	case rpc.Resize:
 		return with(r, func(m rpc.ResizeProc) (any, []*os.File, error) { return c.resize(m) })
+	case rpc.Changes:
+		return with(r, func(m rpc.LayerRef) (any, []*os.File, error) { return c.changes(m) })
+	case rpc.Kept:
+		return with(r, func(m rpc.KeptRef) (any, []*os.File, error) { return c.kept(m) })
+	case rpc.Drop:
+		return with(r, func(m rpc.DropKept) (any, []*os.File, error) { return c.drop(ctx, m) })
 	case rpc.Kill:
 		return with(r, func(m rpc.SessionRef) (any, []*os.File, error) { return c.kill(m) })
 	case rpc.List:
 		return with(r, func(m rpc.ListSessions) (any, []*os.File, error) { return c.list(m) })
+	case rpc.Policy:
+		return with(r, func(m rpc.SetPolicy) (any, []*os.File, error) { return c.setPolicy(m, fds[0]) })
 	case rpc.Log:
 		return with(r, func(m rpc.LogRef) (any, []*os.File, error) { return c.logs(m) })
 	case rpc.Probe:

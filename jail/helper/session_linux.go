@@ -49,6 +49,7 @@ type session struct {
 	mu      sync.Mutex
 	phase   phase
 	given   []given
+	trees   []ownTree      // that it writes to and the host does not have
 	undo    []func() error // what is made, in order
 	procs   map[int]*proc
 	pending map[uint64]chan initAnswer
@@ -60,6 +61,7 @@ type session struct {
 	initPid  atomic.Int32 // on the host, once there is one
 	jail     *jail.Jail
 	group    *cgroup.Group
+	opens    *os.File                 // fanotify group, nil where nothing is asked about
 	record   atomic.Pointer[recorder] // nil until there is a log
 	building sync.Mutex               // held while start makes things; close waits for it
 	closing  sync.Once
@@ -69,6 +71,20 @@ type session struct {
 type given struct {
 	path string
 	file *os.File
+}
+
+// ownTree is a directory of the session's layer.
+type ownTree struct {
+	path    string // inside
+	dir     string // on disk
+	overlay bool
+}
+
+// shows notes what the session has at path.
+func (v *session) shows(path, dir string, overlay bool) {
+	v.mu.Lock()
+	v.trees = append(v.trees, ownTree{path, dir, overlay})
+	v.mu.Unlock()
 }
 
 // proc is a process that was asked for: 1 is the agent.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,8 +21,12 @@ import (
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/generation"
+	"github.com/agentos/agentos/jail/layer"
+	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
+	"github.com/agentos/agentos/jail/why"
 	"github.com/agentos/agentos/policy"
 )
 
@@ -52,7 +57,7 @@ type build struct {
 	report  rpc.Report
 	ready   chan initAnswer
 	answer  jail.Message
-	homeDir string
+	layer   *layer.Session
 	took    []jail.Step // of startSteps
 	log     chan recording
 }
@@ -197,7 +202,7 @@ func (b *build) openLog() error {
 	if log.err != nil {
 		return log.err
 	}
-	log.explain = b.explain
+	log.rules = generation.New(generation.Rules{Policy: b.v.res, Explain: b.explain})
 	b.v.record.Store(log.recorder)
 	b.v.push(log.Close)
 	return nil
@@ -226,6 +231,15 @@ func (b *build) adopt() error {
 	v.jail, v.group = j, g
 	v.initPid.Store(int32(j.Pid))
 	v.mu.Unlock()
+	if b.reads && b.asks() {
+		// Held until the jail is gone: with its last holder the marks end.
+		group, err := opens.NewGroup()
+		if err != nil {
+			return err
+		}
+		v.opens = group
+		v.push(group.Close)
+	}
 	pumps := v.attach(j, b.ready)
 	v.push(func() error {
 		killed := g.Kill() // everything at once, also what init could not reach
@@ -251,7 +265,7 @@ func (b *build) limit() error {
 
 func (b *build) assignRules() error {
 	v := b.v
-	return v.s.kernel.assign(v.number, v.jail.Pid, b.rules.Bytes(), v.res, b.broker)
+	return v.s.kernel.assign(v.number, v.jail.Pid, b.prepared, v.record.Load().kernelRule)
 }
 
 // limits are the policy's resources as a group takes them.
@@ -264,16 +278,13 @@ func limits(r *policy.Resolved) cgroup.Limits {
 // makeHome makes the session's home layer: what the agent installs stays there
 // and goes with the session.
 func (b *build) makeHome() error {
-	dir := filepath.Join(b.v.s.layersDir(), b.v.id)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
+	var err error
+	b.layer, err = layer.Make(filepath.Join(b.v.s.layersDir(), b.v.id), int(b.base)+b.uid, int(b.base)+b.gid)
+	if b.layer != nil {
+		b.v.push(b.layer.Remove)
+		b.v.shows(b.v.res.Vars.Home, b.layer.Home(), false)
 	}
-	b.v.push(func() error { return os.RemoveAll(dir) })
-	b.homeDir = filepath.Join(dir, "home")
-	if err := os.Mkdir(b.homeDir, 0o750); err != nil {
-		return err
-	}
-	return os.Chown(b.homeDir, int(b.base)+b.uid, int(b.base)+b.gid)
+	return err
 }
 
 // source is an object that a jail will show.
@@ -295,7 +306,7 @@ func (b *build) detach(target string) (*os.File, error) {
 	m, err := jail.Detach(int(src.file.Fd()), src.attach)
 	if errors.Is(err, unix.EINVAL) && src.attach.IDMap != nil {
 		if !src.system {
-			return nil, &rpc.Error{Code: rpc.Unsupported, Step: "mounts", Text: fmt.Sprintf("%s: %v: its file system cannot be idmapped", target, err), Hint: "keep the workspace on ext4, xfs, btrfs or tmpfs"}
+			return nil, &rpc.Error{Code: rpc.Unsupported, Step: "mounts", Text: fmt.Sprintf("%s: %v: its file system cannot be idmapped", target, err), Hint: "keep it on ext4, xfs, btrfs or tmpfs"}
 		}
 		plain := src.attach
 		plain.IDMap = nil
@@ -350,6 +361,9 @@ func (b *build) makeMounts() error {
 	for _, g := range given {
 		b.sources[g.path] = source{file: g.file} // closed with the rest
 	}
+	if err := b.shareTrees(&in, given); err != nil {
+		return err
+	}
 	for _, g := range given {
 		d, err := describe(g)
 		if err != nil {
@@ -360,11 +374,17 @@ func (b *build) makeMounts() error {
 			return err
 		}
 		e := b.view[g.path]
-		d.ReadOnly, d.Exec = e.Access == policy.ReadOnly, e.Exec
+		d.ReadOnly, d.Exec, d.Overlay = e.Access == policy.ReadOnly, e.Exec, e.Access == policy.Layered
+		d.Room = d.Overlay || slices.Contains(v.res.Vars.State, g.path)
+		if d.Overlay {
+			if err := b.layOver(d, g.file); err != nil {
+				return err
+			}
+		}
 		d.Own = !d.ReadOnly || b.ownedTree(g.path) != ""
 		b.sources[g.path] = source{
 			file: g.file, system: d.ReadOnly && ids == system, own: d.Own,
-			attach: jail.Attach{ReadOnly: d.ReadOnly, NoExec: !d.Exec, IDMap: ids},
+			attach: jail.Attach{ReadOnly: d.ReadOnly || d.Overlay, NoExec: !d.Exec, IDMap: ids},
 		}
 		in.Given = append(in.Given, d)
 	}
@@ -434,7 +454,7 @@ func (b *build) planKey(in jail.Input) (string, error) {
 }
 
 // ownSources adds what every jail has whatever the policy says: devices, the
-// home layer and, where rules live in the kernel, the program of the jail check.
+// home layer, and what it has of ours to see.
 func (b *build) ownSources(in *jail.Input) error {
 	for _, d := range jail.Devices {
 		if err := b.open("/dev/"+d, "/dev/"+d); err == nil {
@@ -443,15 +463,14 @@ func (b *build) ownSources(in *jail.Input) error {
 			return err
 		}
 	}
-	if b.v.s.kernel.enforces() {
-		fd, err := unix.FcntlInt(b.v.s.initFile.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		b.sources[jail.CanaryPath] = source{file: os.NewFile(uintptr(fd), jail.CanaryPath), attach: jail.Attach{ReadOnly: true}, own: true}
-		in.System = append(in.System, jail.Given{Path: jail.CanaryPath, ReadOnly: true, Exec: true, Own: true})
+	fd, err := unix.FcntlInt(b.v.s.initFile.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
 	}
-	return b.open(b.v.res.Vars.Home, b.homeDir)
+	b.sources[jail.ToolPath] = source{file: os.NewFile(uintptr(fd), jail.ToolPath), attach: jail.Attach{ReadOnly: true}, own: true}
+	in.System = append(in.System, jail.Given{Path: jail.ToolPath, ReadOnly: true, Exec: true, Own: true})
+	in.Hint = why.Hint
+	return b.open(b.v.res.Vars.Home, b.layer.Home())
 }
 
 // open adds a path of ours, never of a user, as the source of a target.
@@ -467,9 +486,20 @@ func (b *build) open(target, path string) error {
 // tellInit sends init everything it builds the jail of.
 func (b *build) tellInit() error {
 	v := b.v
-	b.spec.Process = jail.Process{Argv: v.doc.Argv, Env: v.doc.Env, Cwd: v.doc.Cwd}
+	const session = "AGENTOS_SESSION="
+	env := slices.DeleteFunc(slices.Clone(v.doc.Env), func(e string) bool { return strings.HasPrefix(e, session) })
+	env = append(env, session+v.name)
+	b.spec.Process = jail.Process{Argv: v.doc.Argv, Env: env, Cwd: v.doc.Cwd}
 	b.spec.Audit = v.res.Audit.Files
 	b.spec.Broker = b.broker
+	b.spec.Opens, b.parts.Opens = v.opens != nil, v.opens
+	if b.spec.Fifos = nil; b.spec.Opens {
+		for _, m := range b.spec.Mounts {
+			if (m.Kind == jail.Bind || m.Kind == jail.Overlay) && m.IsDir && b.marked(m.Target)&unix.FAN_OPEN_PERM != 0 {
+				b.spec.Fifos = append(b.spec.Fifos, m.Target)
+			}
+		}
+	}
 	b.spec.Unix = v.res.Net.Unix
 	b.spec.Canaries = canaries(v.res, b.rules, b.spec.Broker || v.s.kernel.enforces(), v.s.kernel.enforces())
 	if b.checkedIn() != "" {
@@ -525,7 +555,7 @@ func (b *build) receipt() (json.RawMessage, error) {
 		"session": v.id, "name": v.name, "agent": v.doc.Agent, "uid": v.owner.uid, "workspace": v.res.Vars.Workspace,
 		"policy": v.res.Name, "policy_sha256": b.hash, "filter_sha256": b.sum, "kernel": kernelRelease(),
 		"tier": b.report.Tier, "landlock_abi": b.answer.ABI, "enforced": b.report.Enforced, "missing": b.report.Missing,
-		"refused": b.report.Refused, "build_steps": b.took, "steps": b.answer.Steps, "checks": b.answer.Checks, "build": v.s.build,
+		"refused": b.report.Refused, "layers": v.res.Layers, "build_steps": b.took, "steps": b.answer.Steps, "checks": b.answer.Checks, "build": v.s.build,
 	}
 	if before := b.checkedIn(); before != v.id {
 		fields["checked_in"] = before // the session whose receipt has the checks that were not made again

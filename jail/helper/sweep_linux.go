@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentos/agentos/audit/segment"
 	"github.com/agentos/agentos/cgroup"
+	"github.com/agentos/agentos/jail/layer"
 )
 
 // sweep removes what a helper that was killed left behind. Two helpers on one
@@ -38,7 +39,7 @@ func (s *Server) sweep() error {
 		return err
 	}
 	for _, l := range layers {
-		failed = append(failed, os.RemoveAll(filepath.Join(s.layersDir(), l.Name())))
+		failed = append(failed, layer.Remove(filepath.Join(s.layersDir(), l.Name())))
 	}
 	failed = append(failed, s.closeLogs())
 	if err := errors.Join(failed...); err != nil {

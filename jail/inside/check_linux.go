@@ -33,7 +33,7 @@ func (s *state) check() error {
 			return fmt.Errorf("%s was possible: %s", c.Name, c.Text)
 		}
 	}
-	return nil
+	return s.proveOpens()
 }
 
 // checkInChild runs this program once more, as [CanaryName], from the launch
@@ -52,7 +52,7 @@ func (s *state) checkInChild() error {
 	defer w.Close()
 	var pid int
 	s.launch.do(func() {
-		pid, err = syscall.ForkExec(jail.CanaryPath, []string{CanaryName, string(in)}, &syscall.ProcAttr{Dir: "/", Files: []uintptr{w.Fd(), w.Fd(), w.Fd()}})
+		pid, err = syscall.ForkExec(jail.ToolPath, []string{CanaryName, string(in)}, &syscall.ProcAttr{Dir: "/", Files: []uintptr{w.Fd(), w.Fd(), w.Fd()}})
 	})
 	if err != nil {
 		return fmt.Errorf("start canary: %w", err)

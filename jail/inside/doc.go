@@ -16,6 +16,8 @@
 //   - Ctrl-Z stops a program on the jail's first terminal: it is a process group in
 //     init's session. A session has one terminal, so a program on a further one
 //     leads a session of its own and does not stop; a shell there does its jobs.
+//   - Whoever is denied something may ask why, at a socket that one thread serves which
+//     has no capability and no right to any file; what is said comes from the helper.
 //   - Init ends when its control socket does.
 //
 // Why the launch thread and not a re-exec: seccomp, ids and capabilities belong to

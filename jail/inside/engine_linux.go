@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/broker"
+	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/policy/glob"
 )
@@ -15,27 +17,6 @@ import (
 // engine is the broker and the goroutine that serves it.
 type engine struct {
 	*broker.Broker
-}
-
-// automaton gives the broker the compiled rules of the policy.
-type automaton struct{ *glob.Automaton }
-
-// Match decides one path.
-func (a automaton) Match(path string) broker.Answer { return broker.Answer(a.Automaton.Match(path)) }
-
-// NoGain reports whether a directory may move.
-func (a automaton) NoGain(from, to string) bool {
-	return a.Automaton.NoGain(a.state(from), a.state(to))
-}
-
-func (a automaton) state(path string) glob.State {
-	s := a.Start()
-	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-		if name != "" {
-			s = a.StepString(s, name)
-		}
-	}
-	return s
 }
 
 // loaded is the policy's automaton, or why there is none.
@@ -63,19 +44,23 @@ func (s *state) startBroker() error {
 	if !s.spec.Broker {
 		return nil
 	}
-	rules := <-s.rules
+	rules := s.rules()
 	if rules.err != nil {
 		return rules.err
 	}
+	s.book.hold(rules.Automaton)
 	b, err := broker.New(broker.Config{
-		Listener: s.launch.listener, Rules: automaton{rules.Automaton}, UID: s.spec.UID, GID: s.spec.GID,
-		Emit: s.events.emit, RuleText: ruleText, Audit: s.spec.Audit, Sockets: true,
+		Listener: s.launch.listener, Rules: brokerBook{&s.book}, UID: s.spec.UID, GID: s.spec.GID,
+		Emit: s.events.emit, Audit: s.spec.Audit, Sockets: true,
 		Unix: s.spec.Unix, Private: s.spec.Private,
 	})
 	if err != nil {
 		return err
 	}
 	s.broker = &engine{b}
+	if err := s.startJudge(); err != nil {
+		return err
+	}
 	go func() { // lives as long as the process
 		if err := b.Serve(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "agentos-init: broker:", err)
@@ -85,5 +70,92 @@ func (s *state) startBroker() error {
 	return nil
 }
 
-// ruleText names a rule for the helper, which knows the texts.
-func ruleText(i uint16) string { return jail.RuleRef(i) }
+// coverFifos covers the FIFOs that a rule denies with an empty file, whose opens are asked
+// about.
+func (s *state) coverFifos() error {
+	if len(s.spec.Fifos) == 0 {
+		return nil
+	}
+	rules := s.rules()
+	if rules.err != nil {
+		return rules.err
+	}
+	allows := func(path string) bool { return rules.Match(path).Allows(glob.Read) }
+	for _, target := range s.spec.Fifos {
+		if err := opens.Fifos(s.root.FD, target, allows, s.cover); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sayMounted tells the helper that the view is whole, so that it marks the mounts on which
+// something is refused.
+func (s *state) sayMounted() error {
+	if !s.spec.Opens {
+		return nil
+	}
+	return s.control.Send(jail.Message{Op: jail.OpMounted})
+}
+
+// startJudge answers the events of marked mounts from here on.
+func (s *state) startJudge() error {
+	if !s.spec.Opens {
+		return nil
+	}
+	var err error
+	var layered []string
+	for _, m := range s.spec.Mounts {
+		if m.Kind == jail.Overlay {
+			layered = append(layered, m.Target)
+		}
+	}
+	s.judge, err = opens.New(opens.Config{
+		Layered: layered, Group: s.group, Rules: judgeBook{&s.book}, UID: s.spec.UID, GID: s.spec.GID, Emit: s.events.emit,
+	})
+	if err != nil {
+		return err
+	}
+	s.book.changed = s.judge.Changed
+	go func() { // lives as long as the process
+		err := s.judge.Serve()
+		fmt.Fprintln(os.Stderr, "agentos-init: opens:", err)
+		os.Exit(125) // without it opens wait for ever; end the jail aloud
+	}()
+	return nil
+}
+
+// awaitMarks waits until the mounts are marked.
+func (s *state) awaitMarks() error {
+	if s.judge == nil {
+		return nil
+	}
+	var m jail.Message
+	fds, err := s.control.Receive(&m)
+	packet.CloseAll(fds)
+	if err != nil {
+		return err
+	}
+	if m.Op != jail.OpMarked {
+		return fmt.Errorf("want word that the mounts are marked, got %q", m.Op)
+	}
+	return nil
+}
+
+// proveOpens is the part of the jail check that shows that opens for reading are judged
+// in this jail. From then on init's own opens pass: they are the broker's.
+func (s *state) proveOpens() error {
+	if s.judge == nil {
+		return nil
+	}
+	err := s.judge.Prove(func() (err error) {
+		s.launch.do(func() { err = open("/") })
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.checks = append(s.checks, jail.Check{Name: "open / while it is refused", Good: true, Text: unix.EPERM.Error()})
+	s.judge.Trust()
+	return nil
+}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
 )
 
@@ -26,13 +27,17 @@ type state struct {
 	stage   staged
 	launch  *launcher
 	spec    jail.Spec
-	parts   []*os.File // of jail.PartSpec and so on
-	rules   chan loaded
-	root    jail.Root // of the jail while it is built
-	abi     int       // Landlock ABI in force
-	ruleset int       // Landlock ruleset, -1 for none
+	parts   []*os.File    // of jail.PartSpec and so on
+	rules   func() loaded // waits for it
+	book    rulebook      // what the broker judges by
+	desk    desk          // where processes of the jail ask why
+	root    jail.Root     // of the jail while it is built
+	abi     int           // Landlock ABI in force
+	ruleset int           // Landlock ruleset, -1 for none
 	checks  []jail.Check
 	broker  *engine
+	group   *os.File     // of fanotify, if Spec.Opens
+	judge   *opens.Judge // nil: opens for reading are asked about as the others, or not at all
 }
 
 // step is one phase of init.
@@ -60,13 +65,17 @@ var steps = []step{
 	{"spec", (*state).readSpec},
 	{"tree", (*state).takeTree},         // what jails of this view share, read-only
 	{"mounts", (*state).mountAll},       // what is this jail's own
+	{"fifos", (*state).coverFifos},      // no event asks about them
 	{"pivot", (*state).pivot},           // the stage is gone
+	{"view", (*state).sayMounted},       // the helper marks the mounts, beside what follows
 	{"hostname", (*state).hostname},     //
 	{"limits", (*state).limits},         // rlimits, inherited by the agent
 	{"landlock", (*state).landlock},     // the ruleset; the launch thread takes it
 	{"capabilities", (*state).dropCaps}, // all threads but what serving needs
 	{"posture", (*state).takePosture},   // the launch thread becomes the agent
 	{"broker", (*state).startBroker},    // from here on opens of the launch thread are answered
+	{"marks", (*state).awaitMarks},      // and those for reading and running
+	{"why", (*state).openDesk},          // who is denied something may ask
 	{"jail check", (*state).check},      // forbidden acts must fail
 }
 
@@ -150,7 +159,7 @@ func (s *state) receive() error {
 
 // threads is how many threads init has ready beyond those it has at its start: more
 // than ever wait in the kernel at the same time.
-const threads = 6
+const threads = 7
 
 // warmUp decodes a Spec once, because the first time builds the decoder, and has
 // the runtime make its threads now: when the jail has used up its process limit
@@ -192,6 +201,9 @@ func (s *state) readSpec() error {
 		return fmt.Errorf("helper is build %q, init is %q: install both from one build", s.spec.Build, s.build)
 	}
 	want := jail.PartMounts + len(jail.Binds(s.spec.Mounts))
+	if s.spec.Opens {
+		want++
+	}
 	for len(s.parts) < want {
 		var m jail.Message
 		fds, err := s.control.Receive(&m)
@@ -206,9 +218,12 @@ func (s *state) readSpec() error {
 	if len(s.parts) != want {
 		return fmt.Errorf("%d parts instead of %d", len(s.parts), want)
 	}
+	if s.spec.Opens {
+		s.group, s.parts = s.parts[want-1], s.parts[:want-1]
+	}
 	if s.spec.Broker {
-		s.rules = make(chan loaded, 1)
-		go func() { s.rules <- loadRules(s.parts[jail.PartRules]) }() // meanwhile the mounts are made
+		s.rules = sync.OnceValue(func() loaded { return loadRules(s.parts[jail.PartRules]) })
+		go s.rules() // meanwhile the mounts are made
 	}
 	return nil
 }

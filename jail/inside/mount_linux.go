@@ -156,6 +156,9 @@ func (s *state) mountAll() error {
 		case jail.Bind:
 			err = s.root.Place(m, int(binds[0].Fd()))
 			binds = binds[1:]
+		case jail.Overlay:
+			err = s.placeOverlay(m, int(binds[0].Fd()), int(binds[1].Fd()))
+			binds = binds[2:]
 		default:
 			err = s.root.Place(m, -1)
 		}
@@ -164,6 +167,33 @@ func (s *state) mountAll() error {
 		}
 	}
 	return nil
+}
+
+// placeOverlay mounts an overlayfs: lower is the host's tree, layer the session's
+// own directory. Its options name paths, and overlayfs takes only mounts of its
+// caller's namespace (clone_private_mount, fs/namespace.c, until 6.15), so the two
+// hang on the stage meanwhile; it keeps clones of its own.
+//
+// It is mounted here and not by the helper so that what the file system does in the
+// agent's name, copying up above all, is done with the rights of this namespace's
+// root and not of the host's (CVE-2021-3493, CVE-2023-0386).
+func (s *state) placeOverlay(m jail.Mount, lower, layer int) error {
+	stage := jail.Root{FD: s.stage.root, Scratch: -1, Owner: -1}
+	for _, part := range []struct {
+		name string
+		fd   int
+	}{{"/lower", lower}, {"/layer", layer}} {
+		if err := stage.Attach(part.fd, part.name, true); err != nil {
+			return fmt.Errorf("attach %s: %w", part.name, err)
+		}
+		defer func() { _ = unix.Unmount(part.name, unix.MNT_DETACH) }()
+	}
+	fd, err := jail.NewFS("overlay", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "lowerdir=/lower", "upperdir=/layer/upper", "workdir=/layer/work", "userxattr")
+	if err != nil {
+		return fmt.Errorf("this kernel, or its file system, takes no overlay there: %w", err)
+	}
+	defer unix.Close(fd)
+	return s.root.Attach(fd, m.Target, true)
 }
 
 // pivot makes the jail's tree the root and closes every descriptor of mounts.

@@ -63,6 +63,10 @@ func (s *state) handle(procs *processes, m jail.Message, fds []*os.File) {
 		s.answer(m, procs.signal(m.Proc, unix.Signal(m.Signal)))
 	case jail.OpResize:
 		s.answer(m, procs.resize(m.Proc, m.Rows, m.Cols))
+	case jail.OpWhy:
+		s.desk.answered(m)
+	case jail.OpRules:
+		s.swapRules(m, fds)
 	default:
 		s.answer(m, fmt.Errorf("unknown request %q", m.Op))
 	}

@@ -15,7 +15,13 @@
 //	                                     <-    {report, receipt} + [pty master]
 //	wait {session, proc}                 ->
 //	                                     <-    {exited | stopped | notice}
+//	policy {session} + [document memfd]  ->    resolves it, swaps the file rules
+//	                                     <-    {generation, policy}
 //	spawn, signal, resize, kill, list, log, probe at any time
+//	changes {session}                    ->
+//	                                     <-    {trees} + [deny and protect rules,
+//	                                           O_PATH of each tree, read-only]
+//	kept {after}, drop {id}              ->    what sessions of a workspace share
 //
 // Requests carry an id and may be in flight together up to [MaxInFlight];
 // replies carry the id of their request and come in any order. Nothing has to be

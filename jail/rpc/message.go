@@ -185,6 +185,26 @@ type ResizeProc struct {
 	Terminal
 }
 
+// SetPolicy comes with a sealed memfd: the JSON of a PolicyDocument of package policy, whose
+// variables are not read; those of the jail hold.
+type SetPolicy struct {
+	Session string `json:"session"`
+	// Profile: of the document's layers only the profile is taken; the layers of
+	// the user and of the project stay those of the start.
+	Profile bool `json:"profile,omitempty"`
+}
+
+// PolicySet answers policy.
+type PolicySet struct {
+	Session    string   `json:"session"` // name
+	Policy     string   `json:"policy"`
+	Generation uint32   `json:"generation"`          // of the rules that hold; 0 are those of the start
+	Changed    bool     `json:"changed"`             // false: these rules held before
+	Took       int64    `json:"took"`                // microseconds, from the compiled rules to the answer
+	Refused    []string `json:"refused,omitempty"`   // what lower layers asked for and did not get
+	Remaining  string   `json:"remaining,omitempty"` // a sentence about acts that began before and go on
+}
+
 // SessionRef names a session by id or name.
 type SessionRef struct {
 	Session string `json:"session"`
@@ -201,6 +221,7 @@ type Session struct {
 	Name      string    `json:"name"`
 	Agent     string    `json:"agent"`
 	Policy    string    `json:"policy"`
+	Swaps     uint32    `json:"swaps,omitempty"` // how often its rules were changed while it ran
 	Workspace string    `json:"workspace"`
 	UID       int       `json:"uid"`
 	State     string    `json:"state"` // "starting", "running", "held", "ending", "ended"

@@ -3,7 +3,7 @@ package rpc
 import "github.com/agentos/agentos/jail/packet"
 
 // Protocol is the version of the gate. Both ends must speak the same one.
-const Protocol = 2
+const Protocol = 3
 
 // Limits of the gate.
 const (
@@ -22,16 +22,26 @@ type Verb string
 
 // The verbs, in alphabetical order, each with why root may do it for any user.
 const (
+	// Changes hands out read-only descriptors of what a running jail of the caller
+	// (root: of anybody) made in its home. Root reads none of it: the caller walks
+	// it with their own rights, and can neither change it nor mount it.
+	Changes Verb = "changes"
 	// Create opens a draft of a jail, at most one in a conversation. It makes no
 	// kernel object; the policy in it is resolved again under the helper's own
 	// organisation layer.
 	Create Verb = "create"
+	// Drop removes a directory that is kept for the caller's jails and that no jail
+	// uses. Root removes names below a descriptor and follows nothing.
+	Drop Verb = "drop"
 	// Give adds descriptors to the draft. The user opened them with their own
 	// rights; the helper only mounts what the policy's view names, under the
 	// path that the kernel says they have.
 	Give Verb = "give"
 	// HelloVerb agrees on the protocol; nothing else is answered before it.
 	HelloVerb Verb = "hello"
+	// Kept hands out read-only descriptors of the directories that are kept for the
+	// caller's jails (root: for anybody's), as Changes does.
+	Kept Verb = "kept"
 	// Kill ends a jail of the caller with cgroup.kill.
 	Kill Verb = "kill"
 	// List names the caller's own jails (root: all).
@@ -42,6 +52,11 @@ const (
 	// Probe says what this machine can enforce; it reads, and tells nothing
 	// that the user could not find out.
 	Probe Verb = "probe"
+	// Policy puts other file rules in place of those of a running jail of the
+	// caller. They are resolved again under the helper's own organisation layer,
+	// which may forbid it, and grant nothing beyond what the jail was given at its
+	// start.
+	Policy Verb = "policy"
 	// Resize sets the window size of a terminal of the caller's jail.
 	Resize Verb = "resize"
 	// Signal sends a signal to the foreground of a process of the caller's jail.
@@ -60,7 +75,7 @@ const (
 // min and at most max.
 func (v Verb) FDs() (minimum, maximum int) {
 	switch v {
-	case Create:
+	case Create, Policy:
 		return 1, 1
 	case Give:
 		return 1, packet.MaxFDs
@@ -78,7 +93,7 @@ func (v Verb) Ordered() bool { return v == HelloVerb || v == Create || v == Give
 // Valid reports whether v is one of the verbs.
 func (v Verb) Valid() bool {
 	switch v {
-	case Create, Give, HelloVerb, Kill, List, Log, Probe, Resize, Signal, Spawn, Start, Wait:
+	case Changes, Create, Drop, Give, HelloVerb, Kept, Kill, List, Log, Policy, Probe, Resize, Signal, Spawn, Start, Wait:
 		return true
 	}
 	return false

@@ -50,7 +50,7 @@ func newPlan(s Spec, number resolver) (*plan, error) {
 		if inside(p.spans, nr) {
 			continue
 		}
-		p.rules = append(p.rules, rulesFor(nr, decisions[nr], s.Userns)...)
+		p.rules = append(p.rules, rulesFor(nr, decisions[nr], s)...)
 	}
 	return p, nil
 }
@@ -148,19 +148,19 @@ func deny(d decision) (decision, error) {
 }
 
 // rulesFor compiles one decision.
-func rulesFor(nr int, d decision, userns bool) []rule {
+func rulesFor(nr int, d decision, s Spec) []rule {
 	if d.missing {
 		return []rule{{nr: nr, errno: eopnotsupp}}
 	}
 	switch d.class {
 	case Allow:
 		if d.notify {
-			return []rule{{nr: nr, notify: true}}
+			return asking(nr, d.name, s.Changes)
 		}
 		return nil
 	case Check:
 		var out []rule
-		for _, r := range refusals(d.name, userns) {
+		for _, r := range refusals(d.name, s.Userns) {
 			out = append(out, rule{nr: nr, errno: r.errno, conds: r.conds})
 		}
 		if d.notify {
@@ -174,6 +174,28 @@ func rulesFor(nr int, d decision, userns bool) []rule {
 	default:
 		return []rule{{nr: nr, errno: enosys}}
 	}
+}
+
+// asking notifies a call, or with changes that part of open and openat whose flags, which
+// are in a register, do not say that the file is only read (open(2)). O_PATH stays with
+// those that say nothing.
+func asking(nr int, name string, changes bool) []rule {
+	arg, ok := map[string]uint{"open": 1, "openat": 2}[name]
+	if !changes || !ok {
+		return []rule{{nr: nr, notify: true}}
+	}
+	const (
+		writeOnly = 1
+		readWrite = 2
+		create    = 0o100
+		truncate  = 0o1000
+		tmpfile   = 0o20000000 // __O_TMPFILE
+	)
+	var out []rule
+	for _, flag := range []uint64{writeOnly, readWrite, create, truncate, tmpfile} {
+		out = append(out, rule{nr: nr, notify: true, conds: []cond{bits(arg, flag, flag)}})
+	}
+	return out
 }
 
 // complement returns conditions that hold exactly when no refusal of a checked

@@ -20,6 +20,10 @@ type Spec struct {
 	Deny    []string `json:"deny,omitempty"`    // names of calls answered with EPERM, over everything else
 	Notify  []string `json:"notify,omitempty"`  // names of calls that the broker answers, where they are not denied
 
+	// Changes restricts Notify for open and openat to calls that may create, write or cut a
+	// file: the kernel asks somebody else about the rest.
+	Changes bool `json:"changes,omitempty"`
+
 	// Missing are names of calls answered with EOPNOTSUPP, as by a file system
 	// without them, where they are not denied: nothing here could judge them.
 	Missing []string `json:"missing,omitempty"`

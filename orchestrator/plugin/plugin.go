@@ -29,6 +29,8 @@ type Plugin struct {
 	Protect []string `toml:"protect" json:"protect"` // those of its settings that can start programs
 	Hosts   []string `toml:"hosts" json:"hosts"`     // destinations it needs, as in [net] allow
 	Env     Env      `toml:"env" json:"env"`
+	Unless  []Unless `toml:"unless" json:"unless,omitempty"`
+	Hint    Hint     `toml:"hint" json:"hint,omitzero"`
 }
 
 // Env is what a plugin wants in the environment.
@@ -182,6 +184,9 @@ func (p *Plugin) validate() error {
 	if p.Name == "" || len(p.Name) > 64 || strings.Trim(p.Name, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" || p.Name[0] == '.' || p.Name[0] == '-' {
 		return errors.New("name must be of a-z, 0-9, '.', '_' and '-'")
 	}
+	if err := p.Hint.validate(); err != nil {
+		return err
+	}
 	if len(p.Command) == 0 || p.Command[0] == "" {
 		return errors.New("command is missing")
 	}
@@ -197,6 +202,11 @@ func (p *Plugin) validate() error {
 			if key != "detect" && !inHome {
 				return fmt.Errorf("%s: %q must lie below ~/", key, s)
 			}
+		}
+	}
+	for i := range p.Unless {
+		if err := p.Unless[i].validate(); err != nil {
+			return err
 		}
 	}
 	for _, h := range p.Hosts {

@@ -3,6 +3,7 @@
 package escape
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -78,6 +79,13 @@ func (w *world) try(id, need string) []string {
 	before := w.state()
 	signals := w.victimLog.String()
 	stop := make(chan struct{})
+	if need == "fifo" {
+		secret := w.canary("what a denied fifo gives")
+		w.late("late/note", "", 0o644)
+		must(w.t, unix.Mkfifo(w.path("ws/late/pipe.pem"), 0o644))
+		must(w.t, os.Chown(w.path("ws/late/pipe.pem"), w.uid, w.uid))
+		go w.fill("ws/late/pipe.pem", secret, stop)
+	}
 	go w.outsider(need, stop)
 	r := w.run(need, w.path("ws/act"), id)
 	close(stop)
@@ -149,11 +157,22 @@ func (w *world) outsider(need string, stop <-chan struct{}) {
 		}
 		switch need {
 		case "late":
-			_ = os.Mkdir(w.path("ws/late"), 0o755)
-			_ = os.WriteFile(w.path("ws/late/.env.tmp"), []byte(secret), 0o600)
-			_ = os.Chown(w.path("ws/late"), w.uid, w.uid)
-			_ = os.Chown(w.path("ws/late/.env.tmp"), w.uid, w.uid)
+			w.late("late/.env.tmp", secret, 0o600)
 			_ = os.Rename(w.path("ws/late/.env.tmp"), w.path("ws/late/.env"))
+		case "moved":
+			w.late("late/plain.txt", "nothing yet\n", 0o644)
+			for !w.exists("ws/moved") {
+				select {
+				case <-stop:
+					return
+				case <-time.After(5 * time.Millisecond):
+				}
+			}
+			_ = os.Rename(w.path("ws/late/plain.txt"), w.path("ws/late/plain.pem"))
+			_ = os.WriteFile(w.path("ws/late/plain.pem"), []byte(secret), 0o644)
+			w.late("late/done", "", 0o644)
+		case "swap":
+			w.swap()
 		case "listen":
 			if c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", w.listen), 100*time.Millisecond); err == nil {
 				w.hear("the host reached a port of the jail")
@@ -162,6 +181,67 @@ func (w *world) outsider(need string, stop <-chan struct{}) {
 		}
 		return
 	}
+}
+
+// late makes a file below the workspace while an act runs.
+func (w *world) late(name, text string, mode os.FileMode) {
+	p := w.path("ws/" + name)
+	_ = os.Mkdir(filepath.Dir(p), 0o755)
+	_ = os.WriteFile(p, []byte(text), mode)
+	for _, of := range []string{filepath.Dir(p), p} {
+		_ = os.Chown(of, w.uid, w.uid)
+	}
+}
+
+func (w *world) exists(name string) bool {
+	_, err := os.Lstat(w.path(name))
+	return err == nil
+}
+
+// fill writes to a fifo whenever somebody has opened it for reading.
+func (w *world) fill(name, text string, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		f, err := os.OpenFile(w.path(name), os.O_WRONLY|unix.O_NONBLOCK, 0) // ENXIO: no reader
+		if err != nil {
+			time.Sleep(50 * time.Microsecond)
+			continue
+		}
+		_, _ = f.WriteString(text)
+		_ = f.Close()
+	}
+}
+
+// swap puts other rules in the place of those of the one session that runs, then a secret under the name that they deny.
+func (w *world) swap() {
+	secret := w.canary("a file that was denied while the session ran")
+	tighter := w.path("tighter.toml")
+	b, err := os.ReadFile("testdata/tighter.toml")
+	if err == nil {
+		err = os.WriteFile(tighter, b, 0o644)
+	}
+	var list []struct{ ID, State string }
+	if err == nil {
+		var out []byte
+		if out, err = w.command(context.Background(), "ps", "--json").Output(); err == nil {
+			err = json.Unmarshal(out, &list)
+		}
+	}
+	list = slices.DeleteFunc(list, func(s struct{ ID, State string }) bool { return s.State != "running" })
+	if err != nil || len(list) != 1 {
+		w.hear("no session to swap the rules of: %d run, %v", len(list), err)
+		return
+	}
+	if out, err := w.command(context.Background(), "policy", "set", list[0].ID, tighter).CombinedOutput(); err != nil {
+		w.hear("policy set: %v: %s", err, out)
+		return
+	}
+	_ = os.WriteFile(w.path("ws/held"), []byte(secret), 0o644)
+	_ = os.WriteFile(w.path("ws/go"), nil, 0o666)
 }
 
 // develop does what a developer does after the agent, where planted code would run.
@@ -188,7 +268,7 @@ func (w *world) litter(id string) []string {
 			return nil
 		}
 		name := d.Name()
-		if name == ".env" && rel != "late/.env" || strings.HasSuffix(name, ".pem") || name == ".envrc" || strings.Contains(rel, ".vscode/") || strings.Contains(rel, "secrets/") {
+		if name == ".env" && rel != "late/.env" || strings.HasSuffix(name, ".pem") && rel != "late/plain.pem" && rel != "late/pipe.pem" || name == ".envrc" || strings.Contains(rel, ".vscode/") || strings.Contains(rel, "secrets/") {
 			seen = append(seen, fmt.Sprintf("%q was made, which a rule denies or protects", rel))
 		}
 		if st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 && st.Mode&unix.S_IFMT == unix.S_IFREG {

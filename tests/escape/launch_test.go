@@ -62,7 +62,7 @@ func (w *world) startHelper() {
 	}
 	bin := binDir(w.t)
 	for _, d := range []string{"run", "state", "org"} {
-		must(w.t, os.Mkdir(w.path(d), 0o755))
+		must(w.t, os.MkdirAll(w.path(d), 0o755))
 	}
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Second) {
 		log, err := w.launchHelper(bin)

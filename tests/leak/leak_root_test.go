@@ -38,6 +38,7 @@ func scale() (jails int, patience time.Duration) {
 type machine struct {
 	t           *testing.T
 	bin, dir    string
+	policy      string // beside strict
 	helper      *exec.Cmd
 	env         []string
 	helperStart int
@@ -62,7 +63,13 @@ func newMachine(t *testing.T) *machine {
 			m.stop(unix.SIGTERM)
 		}
 	})
-	m.env = append(os.Environ(), "AGENTOS_SOCKET="+m.socket(), "AGENTOS_LIBEXEC="+bin)
+	// Half of the jails share a directory that stays and write over one of the host's.
+	m.policy = filepath.Join(m.dir, "leak.toml")
+	text := "version = 1\nname = \"leak\"\nextends = [\"builtin:strict\"]\n[files]\npersist = [\"~/.npm\"]\noverlay = [\"~/over\"]\n"
+	if err := errors.Join(os.MkdirAll(filepath.Join(m.dir, "home", "over"), 0o755), os.WriteFile(m.policy, []byte(text), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	m.env = append(os.Environ(), "HOME="+filepath.Join(m.dir, "home"), "AGENTOS_SOCKET="+m.socket(), "AGENTOS_LIBEXEC="+bin)
 	return m
 }
 
@@ -109,8 +116,8 @@ func (m *machine) stop(sig os.Signal) {
 
 // run starts a jail and ends it in one of the ways; which says how.
 func (m *machine) run(ctx context.Context, r *rand.Rand, how string) {
-	cmd := exec.CommandContext(ctx, filepath.Join(m.bin, "agentos"), "run", "--policy", "strict", "--workspace", filepath.Join(m.dir, "ws"), "--",
-		"/bin/sh", "-c", "sleep 0.0$(( $$ % 9 )); echo x > made.$$; sleep 30 & exec sleep "+map[bool]string{true: "0.01", false: "30"}[how == "end"])
+	cmd := exec.CommandContext(ctx, filepath.Join(m.bin, "agentos"), "run", "--policy", []string{"strict", m.policy}[r.IntN(2)], "--workspace", filepath.Join(m.dir, "ws"), "--",
+		"/bin/sh", "-c", "sleep 0.0$(( $$ % 9 )); echo x > made.$$; for d in ~ ~/.npm ~/over; do echo x > $d/made.$$; done; sleep 30 & exec sleep "+map[bool]string{true: "0.01", false: "30"}[how == "end"])
 	cmd.Env = m.env
 	_, patience := scale()
 	if how == "end" {
@@ -200,6 +207,8 @@ func (m *machine) remains() []string {
 	out = append(out, append(groups, more...)...)
 	layers, _ := filepath.Glob(filepath.Join(m.dir, "state", "layers", "*"))
 	out = append(out, layers...)
+	written, _ := filepath.Glob(filepath.Join(m.dir, "home", "over", "*"))
+	out = append(out, written...)
 	f, err := os.Open("/proc/self/mountinfo")
 	if err == nil {
 		defer f.Close()
@@ -263,6 +272,9 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	m.stop(unix.SIGTERM)
 	if got := m.remains(); len(got) > 0 {
 		t.Errorf("left behind:\n%s", strings.Join(got, "\n"))
+	}
+	if kept, err := os.ReadDir(filepath.Join(m.dir, "state", "persist")); err != nil || len(kept) != 1 || strings.HasPrefix(kept[0].Name(), ".") {
+		t.Errorf("want the one directory that the policy keeps, got %v, %v", kept, err)
 	}
 	if _, err := os.Stat(m.socket()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket is left behind: %v", err)

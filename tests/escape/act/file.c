@@ -239,6 +239,37 @@ static void fifo_swap(void)
 	got ? done("read through a fifo's name") : refused("exchange with a fifo");
 }
 
+static void *churn(void *stop)
+{ /* files beside the denied one come, go, move and are written to */
+	for (int i = 0; !*(volatile int *)stop; i++) {
+		char a[64], b[64];
+		snprintf(a, sizeof a, "storm%d", i % 40);
+		snprintf(b, sizeof b, "storm%d", (i + 7) % 40);
+		put(in(WS, a), "x", 0644);
+		rename(in(WS, a), in(WS, b));
+		close(open(in(WS, b), O_RDONLY));
+		if (i % 5 == 0)
+			unlink(in(WS, b));
+	}
+	return NULL;
+}
+
+static void storm(void)
+{ /* whatever remembers answers must not remember a wrong one while names change hands */
+	int stop = 0, got = 0;
+	pthread_t t[3];
+	for (size_t i = 0; i < COUNT(t); i++)
+		pthread_create(&t[i], NULL, churn, &stop);
+	for (int i = 0; i < 3000; i++) {
+		got += show_file(in(WS, ".env")) > 0;
+		got += show_file(in(WS, i % 2 ? "sub/.env" : "secrets/gold")) > 0;
+	}
+	stop = 1;
+	for (size_t i = 0; i < COUNT(t); i++)
+		pthread_join(t[i], NULL);
+	got ? done("read a denied file %d times", got) : refused("a storm beside the denied files: %s", why());
+}
+
 static void watch(void)
 {
 	int fd = inotify_init1(IN_NONBLOCK);
@@ -373,6 +404,7 @@ const struct act file_acts[] = {
 	{"file-dirfd-swap", "", "change the directory descriptor while it is being checked", dirfd_swap},
 	{"file-symlink-swap", "", "change the link while it is being checked", symlink_swap},
 	{"file-fifo-swap", "", "exchange a fifo with the denied file", fifo_swap},
+	{"file-storm", "", "open a denied file while everything beside it changes", storm},
 	{"file-inotify", "", "watch a denied file", watch},
 	{"file-xattr", "", "read and write attributes of a denied file", xattr_},
 	{"file-change-denied", "", "truncate, chmod, unlink, replace denied files", change_denied},

@@ -53,6 +53,105 @@ static void late_secret(void)
 	tried("a secret that appeared later");
 }
 
+static int appears(const char *path)
+{
+	for (int i = 0; i < 500 && access(path, F_OK); i++)
+		pause_ms(10);
+	return access(path, F_OK) == 0;
+}
+
+static void moved_secret(void)
+{ /* what was read while it was called plain.txt gets a denied name and a secret, in place, on the host */
+	put(in(WS, "please"), "x", 0666);
+	if (!appears(in(WS, "late/plain.txt")))
+		skip("the host did not make late/plain.txt");
+	for (int i = 0; i < 20; i++)
+		show_file(in(WS, "late/plain.txt"));
+	int dir = open(in(WS, "late"), O_PATH | O_DIRECTORY);
+	put(in(WS, "moved"), "x", 0666);
+	if (!appears(in(WS, "late/done")))
+		skip("the host did not move it");
+	for (int i = 0; i < 20; i++) {
+		show_file(in(WS, "late/plain.pem"));
+		show(openat(dir, "plain.pem", O_RDONLY | O_NOATIME));
+		show(openat(dir, "plain.pem", O_RDWR));
+	}
+	link(in(WS, "late/plain.pem"), in(WS, "late/again.txt"));
+	show_file(in(WS, "late/again.txt"));
+	tried("a file that was read under another name");
+}
+
+static char *shared;
+
+static void *grab(void *fd)
+{ /* the descriptor that the open of another thread gets, before that open has returned */
+	for (;;)
+		if (read((int)(long)fd, shared, 4000) > 0)
+			return NULL;
+}
+
+static void secret_fifo(void)
+{ /* a denied name that is a FIFO with a writer on the host waiting: some tools hand out secrets that way */
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (access(in(WS, "late/pipe.pem"), F_OK))
+		skip("the host did not make late/pipe.pem");
+	for (int i = 0; i < 200; i++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			int next = dup(0);
+			pthread_t t;
+			close(next);
+			pthread_create(&t, NULL, grab, (void *)(long)next);
+			int fd = open(in(WS, "late/pipe.pem"), O_RDONLY | (i % 2 ? O_NONBLOCK : 0));
+			for (int j = 0; fd >= 0 && j < 200 && read(fd, shared, 4000) <= 0; j++)
+				pause_ms(1);
+			_exit(0);
+		}
+		waitpid(pid, NULL, 0);
+	}
+	printf("%.4000s\n", shared);
+	tried("a denied fifo");
+}
+
+static void swap(void)
+{ /* the test puts rules in place that deny WS/held and /usr/bin/env, then writes a secret into the former; WS/go is the signal */
+	const char *held = in(WS, "held"), *go = in(WS, "go");
+	char magic[64], c;
+	put(held, "before", 0644);
+	int fd = open(held, O_RDONLY), path = open(held, O_PATH), exec = open("/usr/bin/env", O_RDONLY);
+	char *map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	if (fd < 0 || exec < 0 || map == MAP_FAILED)
+		skip("cannot open what is allowed: %s", why());
+	pid_t storm = fork(); /* opens under the swap, in both policies' favour or in neither's */
+	while (!storm) {
+		int env = open(in(WS, ".env"), O_RDONLY), readme = open(in(WS, "README.md"), O_RDONLY);
+		if (env >= 0 || readme < 0)
+			done("an open saw neither policy: .env %d, README.md %d", env, readme);
+		close(readme);
+	}
+	put(in(WS, "please"), "x", 0666);
+	for (int i = 0; i < 2000 && access(go, F_OK); i++)
+		pause_ms(5);
+	kill(storm, SIGKILL);
+	waitpid(storm, NULL, 0);
+	if (access(go, F_OK))
+		skip("the rules were not swapped");
+	show_file(held);
+	snprintf(magic, sizeof magic, "/proc/self/fd/%d", fd);
+	show_file(magic);
+	snprintf(magic, sizeof magic, "/proc/self/fd/%d", path);
+	show_file(magic);
+	link(held, in(WS, "other"));
+	show_file(in(WS, "other"));
+	rename(held, in(WS, "other"));
+	show_file(in(WS, "other"));
+	if (open("/usr/bin/env", O_RDONLY) >= 0)
+		done("a program of the system, on a mount where nothing was refused before, is read");
+	if (pread(fd, &c, 1, 0) != 1 || pread(exec, &c, 1, 0) != 1 || *(volatile char *)map == 0)
+		done("what was open, or mapped, was taken away: %s", why());
+	refused("new opens are refused, old ones stay");
+}
+
 static void git_hook(void)
 {
 	const char *hook = "#!/bin/sh\ntouch $ACT_MARK\n";
@@ -179,7 +278,10 @@ static void newlines(void)
 const struct act late_acts[] = {
 	{"late-tmpfile-link", "", "O_TMPFILE, then linkat to a protected or denied name", tmpfile_link},
 	{"late-create-denied", "", "create, rename or link to a denied name", create_denied},
+	{"late-swap", "swap", "rules that are swapped under open files", swap},
 	{"late-secret", "late", "read a secret that appears after the start", late_secret},
+	{"late-moved", "moved", "read a file that was plain when it was read first", moved_secret},
+	{"late-fifo", "fifo", "read a denied fifo that somebody fills", secret_fifo},
 	{"git-hook", "", "plant hooks: create, rename, link, exchange", git_hook},
 	{"git-config", "", "change the repository's configuration", git_config},
 	{"git-move", "", "move .git away and put another there", git_move},

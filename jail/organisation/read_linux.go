@@ -1,4 +1,4 @@
-package helper
+package organisation
 
 import (
 	"errors"
@@ -14,18 +14,18 @@ import (
 	"github.com/agentos/agentos/policy"
 )
 
-// orgFile is one policy file of the organisation as it was read.
-type orgFile struct {
-	path string
-	data []byte
+// File is one policy file of the organisation as it was read.
+type File struct {
+	Path string
+	Data []byte
 }
 
-// readOrg reads the organisation's policy files, sorted by name. No directory
-// means no organisation layer; anything else that goes wrong refuses every start,
+// Read reads the policy files in the directory name, sorted by name. No directory means no
+// organisation layer; anything else that goes wrong is an [*rpc.Error] that refuses,
 // because a rule that cannot be read cannot be kept.
-func (s *Server) readOrg() ([]orgFile, error) {
-	refuse := func(err error) error { return refuseOrg(err, s.opt.Org) }
-	dir, err := os.OpenFile(s.opt.Org, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+func Read(name string) ([]File, error) {
+	refuse := func(err error) error { return refused(err, name) }
+	dir, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -41,12 +41,12 @@ func (s *Server) readOrg() ([]orgFile, error) {
 		return nil, refuse(err)
 	}
 	slices.Sort(names)
-	var out []orgFile
+	var out []File
 	for _, n := range names {
 		if filepath.Ext(n) != ".toml" {
 			continue
 		}
-		f, err := readOrgFile(dir, filepath.Join(s.opt.Org, n), n)
+		f, err := readFile(dir, filepath.Join(name, n), n)
 		if err != nil {
 			return nil, refuse(err)
 		}
@@ -55,42 +55,42 @@ func (s *Server) readOrg() ([]orgFile, error) {
 	return out, nil
 }
 
-func refuseOrg(err error, dir string) error {
+func refused(err error, dir string) error {
 	return &rpc.Error{Code: rpc.Refused, Text: fmt.Sprintf("the organisation policy cannot be used: %v", err), Hint: "ask whoever administers " + dir}
 }
 
-// orgLayers parses what was read.
-func orgLayers(files []orgFile) ([]policy.Layer, error) {
+// Layers parses what was read.
+func Layers(files []File) ([]policy.Layer, error) {
 	var out []policy.Layer
 	for _, f := range files {
-		doc, err := policy.Parse(f.path, f.data)
+		doc, err := policy.Parse(f.Path, f.Data)
 		if err != nil {
-			return nil, refuseOrg(err, filepath.Dir(f.path))
+			return nil, refused(err, filepath.Dir(f.Path))
 		}
 		out = append(out, policy.Layer{Kind: policy.Org, Doc: doc})
 	}
 	return out, nil
 }
 
-func readOrgFile(dir *os.File, path, name string) (orgFile, error) {
+func readFile(dir *os.File, path, name string) (File, error) {
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return orgFile{}, fmt.Errorf("open %s: %w", path, err)
+		return File{}, fmt.Errorf("open %s: %w", path, err)
 	}
 	f := os.NewFile(uintptr(fd), path)
 	defer f.Close()
 	if err := rootOwned(f); err != nil {
-		return orgFile{}, err
+		return File{}, err
 	}
 	data := make([]byte, policy.MaxSize+1)
 	n, err := f.ReadAt(data, 0)
 	if n > policy.MaxSize {
-		return orgFile{}, fmt.Errorf("%s: larger than a policy may be", path)
+		return File{}, fmt.Errorf("%s: larger than a policy may be", path)
 	}
 	if n == 0 && err != nil {
-		return orgFile{}, fmt.Errorf("read %s: %w", path, err)
+		return File{}, fmt.Errorf("read %s: %w", path, err)
 	}
-	return orgFile{path, data[:n]}, nil
+	return File{path, data[:n]}, nil
 }
 
 // rootOwned refuses what anybody but root could have written.

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package trust
+
+import "errors"
+
+func openBeneath(string) (opener, error) { return nil, errors.ErrUnsupported }
