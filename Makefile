@@ -128,7 +128,7 @@ bench-work: build bin/act ## work inside against outside on tiers A and B in ins
 	@$(GO) build -o bin/bench ./tests/bench
 	@for row in $(if $(filter-out all,$(KERNEL)),$(KERNEL),6.12-lsm 6.12-stock); do \
 	  MACHINE_ACCEL='tcg,thread=single -icount shift=0,sleep=off' MACHINE_CPUS=1 tests/machine/run.sh $$row -- \
-	  "/mnt/bin/bench -only work -work 1 -jobs 'open+close,git status,tar,gcc project'" || exit 1; done
+	  "/mnt/bin/bench -only work -work 1 -job 'open+close,git status,tar,gcc project'" || exit 1; done
 
 .PHONY: generate
 generate: ## BPF objects (clang), policy schema, golden files

@@ -116,6 +116,9 @@ func TestAgreementStep(t *testing.T) {
 			}
 		}
 	}
+	if err := h.dropLarge(j); err != nil {
+		t.Error(err)
+	}
 	t.Logf("%d paths", paths)
 }
 

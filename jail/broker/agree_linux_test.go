@@ -18,6 +18,8 @@ type compiledRules struct{ *glob.Automaton }
 
 func (r compiledRules) Match(path string) Answer { return Answer(r.Automaton.Match(path)) }
 
+func (r compiledRules) Text(uint16) string { return "" }
+
 func (r compiledRules) NoGain(from, to string) bool {
 	return r.Automaton.NoGain(r.Walk(from), r.Walk(to))
 }

@@ -28,8 +28,8 @@ func run() int {
 	}
 	count := flag.Int("count", 21, "rounds of the start and first sections")
 	work := flag.Int("work", 5, "rounds of the work section")
-	only := flag.String("only", "", "start, first, swap, rules, work, memory or tree")
-	jobs := flag.String("jobs", "", "of the work section, comma-separated: git status, tar, ...; all if empty")
+	only := flag.String("only", "", "start, first, rules, swap, work, memory or tree")
+	job := flag.String("job", "", "of the work section only these rows: names with commas between")
 	flag.Parse()
 	b, err := newBench()
 	if err != nil {
@@ -46,9 +46,9 @@ func run() int {
 	}{
 		{"start", func() error { return b.starts(*count) }},
 		{"first", func() error { return b.firsts(*count) }},
-		{"swap", func() error { return b.swaps(*count) }},
 		{"rules", func() error { return b.rules(*count) }},
-		{"work", func() error { return b.works(*work, *jobs) }},
+		{"swap", func() error { return b.swaps(*count) }},
+		{"work", func() error { return b.works(*work, *job) }},
 		{"memory", b.memory},
 		{"tree", func() error { return b.trees(*count) }},
 	} {
@@ -123,7 +123,7 @@ func (b *bench) startHelper() error {
 		b.helper = nil
 		return fmt.Errorf("start helper: %w", err)
 	}
-	for range 200 {
+	for range 2400 { // an emulated machine loads the kernel programs for long
 		if _, err := os.Stat(socket); err == nil {
 			return nil
 		}

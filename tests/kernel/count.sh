@@ -52,6 +52,7 @@ for version in "$@"; do
 			-append "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off preempt=voluntary clocksource=tsc tsc=reliable lsm=$lsm" >"$log" 2>&1 </dev/null || true
 		echo; echo "kernel $(basename "$kernel"/lib/modules/*), tier $(sed -n 's/^TIER \([A-D]\).*/\1/p' "$log")"
 		table "$log"
+		tr -d '\r' <"$log" | sed -n 's/^LOAD //p'
 		if ! grep -q '^COUNT-END' "$log"; then
 			status=1; echo "count: $version $row did not finish; the end of its log:"; tail -n 30 "$log"
 		elif [ -n "${KERNEL_VERBOSE:-}" ]; then

@@ -49,11 +49,13 @@ func run() (err error) {
 		return err
 	}
 	opts := hook.Options{PinDir: "/sys/fs/bpf/agentos", Group: "/sys/fs/cgroup/agentos"}
+	began := time.Now()
 	h, f, err := hook.Load(opts)
 	if err != nil {
 		return err
 	}
 	fmt.Println("TIER", f.Tier)
+	fmt.Printf("LOAD %d million instructions to load and attach the programs\n", time.Since(began).Milliseconds())
 	if f.Tier < hook.TierB {
 		return fmt.Errorf("files are not judged in this kernel: %s", strings.Join(f.Why, "; "))
 	}
