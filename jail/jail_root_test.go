@@ -59,6 +59,15 @@ func initProgram(t *testing.T) (*os.File, string) {
 	return f, build
 }
 
+func emptyFile(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "tool")
+	if err := os.WriteFile(name, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
 func makeJail(t *testing.T, workspace string) *hand {
 	t.Helper()
 	initFD, build := initProgram(t)
@@ -112,13 +121,9 @@ func makeJail(t *testing.T, workspace string) *hand {
 	}
 	add(home, jail.Attach{})
 	files["/home/agent"] = files[home]
-	program, err := os.CreateTemp(t.TempDir(), "tool") // its place makes that of the socket where agents ask why
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer program.Close()
-	add(program.Name(), jail.Attach{ReadOnly: true})
-	files[jail.ToolPath] = files[program.Name()]
+	tool := emptyFile(t) // its place makes that of the socket where agents ask why
+	add(tool, jail.Attach{ReadOnly: true})
+	files[jail.ToolPath] = files[tool]
 	in.System = append(in.System, jail.Given{Path: jail.ToolPath, ReadOnly: true, Exec: true, Own: true})
 	plan, err := jail.Compile(in)
 	if err != nil {

@@ -24,8 +24,6 @@ func (r compiledRules) NoGain(from, to string) bool {
 	return r.Automaton.NoGain(r.Walk(from), r.Walk(to))
 }
 
-func (r compiledRules) Text(uint16) string { return "" }
-
 // TestAgreement tries the rows of the agreement corpus as real calls of a process whose broker has the
 // case's policy. Exec is not among them: execve does not come to the broker. audit/hook does the
 // same with the kernel's programs, policy with the evaluator.
