@@ -144,6 +144,15 @@ func (j *Jail) Build(p Parts) error {
 	return nil
 }
 
+// Memfd is p as it comes with [OpRun].
+func (p Process) Memfd() (*os.File, error) {
+	doc, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("encode process: %w", err)
+	}
+	return Memfd("agentos-process", doc, false)
+}
+
 // clone forks init on a thread that has entered the groups of its birth. A
 // thread that cannot come back is thrown away with its goroutine.
 func clone(program int, tmp string, attr *syscall.ProcAttr, enter func() (func() error, error)) (pid int, err error) {

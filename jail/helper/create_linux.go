@@ -45,16 +45,19 @@ func (c *conversation) create(f *os.File) (any, []*os.File, error) {
 	if err := checkDocument(doc, res.Vars); err != nil {
 		return nil, nil, err
 	}
-	sp, err := c.s.takeSpare()
+	id, err := newID()
 	if err != nil {
 		return nil, nil, err
 	}
 	v := &session{
-		s: c.s, id: sp.id, number: sp.number, spare: sp, policy: c.s.policies.get(res), owner: c.peer, doc: doc, res: res, made: time.Now(),
+		s: c.s, id: id, policy: c.s.policies.get(res), owner: c.peer, doc: doc, res: res, made: time.Now(),
 		procs: map[int]*proc{}, pending: map[uint64]chan initAnswer{}, wake: make(chan struct{}), done: make(chan struct{}),
 	}
-	v.push(func() error { sp.abandon(c.s); return nil }) // unless start claims it
 	if err := c.s.enter(v); err != nil {
+		v.close()
+		return nil, nil, err
+	}
+	if err := v.reserve(); err != nil {
 		v.close()
 		return nil, nil, err
 	}
@@ -171,7 +174,6 @@ func (s *Server) enter(v *session) error {
 		return &rpc.Error{Code: rpc.Busy, Text: fmt.Sprintf("a session named %q is running", v.name), Hint: "choose another --name"}
 	}
 	s.sessions[v.id] = v
-	s.byNumber[v.number] = v
 	return nil
 }
 
@@ -253,11 +255,7 @@ func agentIDs(p peer) (uid, gid int) {
 }
 
 // describe reads what a given descriptor is.
-func describe(g given) (jail.Given, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(g.file.Fd()), &st); err != nil {
-		return jail.Given{}, err
-	}
+func describe(g given, st *unix.Statx_t) (jail.Given, error) {
 	out := jail.Given{Path: g.path}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
@@ -276,40 +274,40 @@ func describe(g given) (jail.Given, error) {
 	return out, nil
 }
 
-// idmapFor chooses whose ids a tree is shown with: its owner's for what is the
-// caller's by its role, the system's for the rest.
-func (b *build) idmapFor(g given, all []given, system *os.File) (*os.File, error) {
+// owned are the host's ids of a tree that is the caller's.
+type owned struct{ uid, gid int }
+
+// idsFor chooses whose ids a tree is shown with: its owner's for what is the
+// caller's by its role, the system's (nil) for the rest.
+func (b *build) idsFor(g given) (*owned, error) {
 	// A caller with an ordinary uid has it inside too, and the system's map shows
 	// it. Others (root) get the map that makes what is theirs the agent's.
 	top := b.ownedTree(g.path)
-	if b.uid == b.v.owner.uid && b.gid == b.v.owner.gid || top == "" {
-		return system, nil
+	if b.uid == b.owner.uid && b.gid == b.owner.gid || top == "" {
+		return nil, nil
 	}
-	uid, gid, err := b.v.treeOwner(top, all)
-	if err != nil {
-		return nil, err
-	}
-	return b.v.s.ranges.Owner(b.base, uid, b.uid, gid, b.gid)
+	return b.treeOwner(top)
 }
 
 // treeOwner answers whose files the agent works on and makes below top: the
 // caller's, except that root may work on another user's workspace, whose files
 // stay that user's.
-func (v *session) treeOwner(top string, all []given) (uid, gid int, err error) {
-	if v.owner.uid != 0 || top != v.res.Vars.Workspace && !slices.Contains(v.res.Vars.Git, top) {
-		return v.owner.uid, v.owner.gid, nil
+func (b *build) treeOwner(top string) (*owned, error) {
+	caller := &owned{b.owner.uid, b.owner.gid}
+	if b.owner.uid != 0 || top != b.res.Vars.Workspace && !slices.Contains(b.res.Vars.Git, top) {
+		return caller, nil
 	}
-	for _, g := range all {
+	for _, g := range b.given {
 		if g.path != top {
 			continue
 		}
 		var st unix.Stat_t
 		if err := unix.Fstat(int(g.file.Fd()), &st); err != nil {
-			return 0, 0, fmt.Errorf("owner of %s: %w", top, err)
+			return nil, fmt.Errorf("owner of %s: %w", top, err)
 		}
-		return int(st.Uid), int(st.Gid), nil
+		return &owned{int(st.Uid), int(st.Gid)}, nil
 	}
-	return v.owner.uid, v.owner.gid, nil
+	return caller, nil
 }
 
 // ownedTree returns the tree that makes a path the caller's by its role, ""

@@ -69,7 +69,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	sessions map[string]*session // by id: drafts and running
-	byNumber map[uint32]*session
+	byNumber map[uint32]*spare
 	number   uint32
 	conns    map[int]int // by uid
 	wg       sync.WaitGroup
@@ -99,7 +99,7 @@ func Open(opt Options) (_ *Server, err error) {
 	}
 	s := &Server{
 		opt: opt, build: packet.Build(), log: opt.Logger, ranges: jail.NewRanges(opt.Group),
-		sessions: map[string]*session{}, byNumber: map[uint32]*session{}, conns: map[int]int{},
+		sessions: map[string]*session{}, byNumber: map[uint32]*spare{}, conns: map[int]int{},
 	}
 	// Nothing of this process, not even its /proc, is a user's to read.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

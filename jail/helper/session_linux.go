@@ -38,13 +38,13 @@ type session struct {
 	s      *Server
 	id     string
 	name   string
-	number uint32 // of the jail in the kernel's maps
 	owner  peer
 	doc    rpc.Document
 	res    *policy.Resolved
 	policy *prepared // what res comes to
 	made   time.Time
-	spare  *spare // what it becomes a jail from
+	spare  *spare // what becomes its jail, unless ahead does
+	ahead  *build // a jail that stands and may be what it needs
 
 	mu      sync.Mutex
 	phase   phase
@@ -57,10 +57,10 @@ type session struct {
 	notices []string
 	counts  cgroup.Counts // of limits hit, already told
 
-	initPid  atomic.Int32 // on the host, once there is one
+	stop     context.CancelFunc // of a start that is under way; nil before
+	number   uint32             // of the jail in the kernel's maps
 	jail     *jail.Jail
 	group    *cgroup.Group
-	opens    *os.File                 // fanotify group, nil where nothing is asked about
 	record   atomic.Pointer[recorder] // nil until there is a log
 	building sync.Mutex               // held while start makes things; close waits for it
 	closing  sync.Once
@@ -103,6 +103,37 @@ func (v *session) takeGiven() []given {
 	given := v.given
 	v.given = nil
 	return given
+}
+
+// order is what the session's jail is made for.
+func (v *session) order() order {
+	return order{owner: v.owner, prepared: v.policy, res: v.res, host: v.hostName(), user: userName(v.doc.Env), given: v.takeGiven()}
+}
+
+// reserve takes what the session's jail will probably be made of, or has it made.
+func (v *session) reserve() (err error) {
+	if v.ahead = v.s.takeAhead(v); v.ahead == nil {
+		v.spare, err = v.s.takeSpare()
+	}
+	v.push(func() error { // what start did not take
+		if v.ahead != nil {
+			v.ahead.abandon()
+		}
+		if v.spare != nil {
+			v.spare.abandon(v.s)
+		}
+		return nil
+	})
+	return err
+}
+
+// takeSpare returns what becomes the session's jail; it is the caller's.
+func (v *session) takeSpare() (*spare, error) {
+	if sp := v.spare; sp != nil {
+		v.spare = nil
+		return sp, nil
+	}
+	return v.s.takeSpare()
 }
 
 // push adds an undo step.
@@ -152,27 +183,17 @@ func (v *session) close() {
 		defer close(v.done)
 		v.advance(ended) // a start that is under way gives up at its next step
 		v.mu.Lock()
-		j := v.jail
+		j, stop := v.jail, v.stop
 		v.mu.Unlock()
+		if stop != nil {
+			stop()
+		}
 		if j != nil {
 			j.Kill()
 		}
 		v.building.Lock()
 		defer v.building.Unlock()
-		for {
-			v.mu.Lock()
-			n := len(v.undo)
-			if n == 0 {
-				v.mu.Unlock()
-				break
-			}
-			f := v.undo[n-1]
-			v.undo = v.undo[:n-1]
-			v.mu.Unlock()
-			if err := f(); err != nil {
-				v.s.log.Error("undo", "session", v.id, "error", err)
-			}
-		}
+		v.unwind(0)
 		v.mu.Lock()
 		for _, g := range v.given {
 			_ = g.file.Close()
@@ -181,11 +202,35 @@ func (v *session) close() {
 		v.mu.Unlock()
 		v.s.mu.Lock()
 		delete(v.s.sessions, v.id)
-		delete(v.s.byNumber, v.number)
 		v.s.mu.Unlock()
 		v.happened()
 	})
 	<-v.done
+}
+
+// undos is how many undo steps there are.
+func (v *session) undos() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.undo)
+}
+
+// unwind does the undo steps above the first n, last first. v.building is held.
+func (v *session) unwind(n int) {
+	for {
+		v.mu.Lock()
+		last := len(v.undo) - 1
+		if last < n {
+			v.mu.Unlock()
+			return
+		}
+		f := v.undo[last]
+		v.undo = v.undo[:last]
+		v.mu.Unlock()
+		if err := f(); err != nil {
+			v.s.log.Error("undo", "session", v.id, "error", err)
+		}
+	}
 }
 
 // find returns the caller's session of that id or name. Others' sessions do not
@@ -242,7 +287,15 @@ func (v *session) ask(m jail.Message, fds ...int) (initAnswer, error) {
 	if v.record.Load() != nil && v.record.Load().holds.Load()&logHeld != 0 { // init as well
 		return initAnswer{}, &rpc.Error{Code: rpc.Busy, Text: fmt.Sprintf("session %s is held until its audit log can be written", v.name), Hint: "free disk space, or agentos kill " + v.name}
 	}
+	select {
+	case <-j.Ended:
+		return initAnswer{}, errGone
+	default:
+	}
 	if err := j.Control.Send(m, fds...); err != nil {
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+			err = errors.Join(errGone, err)
+		}
 		return initAnswer{}, fmt.Errorf("tell init: %w", err)
 	}
 	select {

@@ -27,7 +27,8 @@ type state struct {
 	stage   staged
 	launch  *launcher
 	spec    jail.Spec
-	parts   []*os.File // of jail.PartSpec and so on
+	agent   jail.Process // the first that was started
+	parts   []*os.File   // of jail.PartSpec and so on
 	rules   chan loaded
 	root    jail.Root // of the jail while it is built
 	abi     int       // Landlock ABI in force
@@ -157,7 +158,7 @@ func (s *state) receive() error {
 // than ever wait in the kernel at the same time.
 const threads = 6
 
-// warmUp decodes a Spec once, because the first time builds the decoder, and has
+// warmUp decodes what will come once, because the first time builds the decoder, and has
 // the runtime make its threads now: when the jail has used up its process limit
 // it could make none, which is the end of a Go program.
 func (s *state) warmUp() error {
@@ -174,14 +175,20 @@ func (s *state) warmUp() error {
 	all.Wait()
 	sample := jail.Spec{
 		Mounts: []jail.Mount{{Kind: jail.Tmpfs, Target: "/tmp", Mode: 0o1777}}, Allow: []jail.Allow{{Path: "/"}},
-		Process: jail.Process{Argv: []string{"true"}, Env: []string{"A=B"}, Cwd: "/"}, Canaries: jail.Canaries{Known: true},
+		Canaries: jail.Canaries{Known: true},
 	}
+	if err := decodeOnce(sample, &jail.Spec{}); err != nil {
+		return err
+	}
+	return decodeOnce(jail.Process{Argv: []string{"true"}, Env: []string{"A=B"}, Cwd: "/"}, &jail.Process{})
+}
+
+func decodeOnce(sample, into any) error {
 	data, err := json.Marshal(sample)
 	if err != nil {
 		return err
 	}
-	var spec jail.Spec
-	return json.Unmarshal(data, &spec)
+	return json.Unmarshal(data, into)
 }
 
 // readSpec decodes the Spec and waits for the parts that it counts.
