@@ -123,6 +123,7 @@ func (c *conversation) start(ctx context.Context, m rpc.StartJail, fds []*os.Fil
 		packet.CloseAll(out)
 		return nil, nil, &rpc.Error{Code: rpc.Failed, Text: "the session was ended while it started"}
 	}
+	v.happened()
 	c.s.refillSoon(l.b.order, l.b.identity)
 	return rpc.Started{Session: v.id, Proc: 1, Report: l.b.report, Receipt: l.receipt}, out, nil
 }

@@ -326,7 +326,8 @@ func initError(m jail.Message) error {
 	return e
 }
 
-// wait answers when the process exited or stopped, or when there is a notice.
+// wait answers when the process exited or stopped, or when there is a notice; of a
+// session that starts, once it runs.
 func (c *conversation) wait(ctx context.Context, m rpc.ProcRef) (any, []*os.File, error) {
 	v, err := c.find(m.Session)
 	if err != nil {
@@ -336,7 +337,8 @@ func (c *conversation) wait(ctx context.Context, m rpc.ProcRef) (any, []*os.File
 		v.mu.Lock()
 		p, wake := v.procs[m.Proc], v.wake
 		switch {
-		case p == nil:
+		case v.phase < running: // asked with the start
+		case p == nil && v.phase == running:
 			v.mu.Unlock()
 			return nil, nil, &rpc.Error{Code: rpc.NotFound, Text: fmt.Sprintf("session %s has no process %d", v.name, m.Proc)}
 		case len(v.notices) > 0 && m.Proc == 1:
@@ -344,12 +346,12 @@ func (c *conversation) wait(ctx context.Context, m rpc.ProcRef) (any, []*os.File
 			v.notices = v.notices[1:]
 			v.mu.Unlock()
 			return rpc.Happened{What: "notice", Text: text}, nil, nil
-		case len(p.stops) > 0 && !p.exited:
+		case p != nil && len(p.stops) > 0 && !p.exited:
 			sig := p.stops[0]
 			p.stops = p.stops[1:]
 			v.mu.Unlock()
 			return rpc.Happened{What: "stopped", Signal: sig}, nil, nil
-		case p.exited:
+		case p != nil && p.exited:
 			out := rpc.Happened{What: "exited", Code: p.code, Signal: p.signal}
 			v.mu.Unlock()
 			return out, nil, nil
