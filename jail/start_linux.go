@@ -187,10 +187,23 @@ func (j *Jail) drop() {
 	_ = j.stderr.Close()
 }
 
+// reap waits until init has ended and reaps it. It waits in the runtime's poller:
+// a system call that waits would keep a thread for each jail.
 func (j *Jail) reap() {
 	defer close(j.Ended)
+	if fd, err := unix.PidfdOpen(j.Pid, unix.PIDFD_NONBLOCK); err == nil { // our child: the pid is its until it is reaped
+		f := os.NewFile(uintptr(fd), "init")
+		defer f.Close()
+		if c, err := f.SyscallConn(); err == nil {
+			_ = c.Read(func(fd uintptr) bool {
+				p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+				n, err := unix.Poll(p, 0)
+				return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+			})
+		}
+	}
 	var ws unix.WaitStatus
-	for {
+	for { // what could not be waited for above is waited for here
 		_, err := unix.Wait4(j.Pid, &ws, 0, nil)
 		if !errors.Is(err, unix.EINTR) {
 			return

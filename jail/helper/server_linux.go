@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentos/agentos/audit/segment"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/meter"
@@ -47,25 +48,26 @@ var groupRule = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
 // Server is a running helper. New touches nothing; Open makes the machine ready.
 type Server struct {
-	opt       Options
-	build     string
-	log       *slog.Logger
-	init      *os.File
-	initFile  *os.File   // the program itself, for the jail check
-	locked    []*os.File // the cgroup parent and the state directory, flocked
-	ranges    *jail.Ranges
-	layout    cgroup.Layout
-	kernel    *kernel
-	meter     *meter.Meter // nil where the kernel does not count: unmetered says why
-	unmetered error
-	key       signer
-	audit     *os.File // the directory of all logs
-	filter    seccomp.Cache
-	policies  preparations
-	trees     *jail.Trees
-	pool      pool
-	checked   checked
-	resolved  resolved
+	opt        Options
+	build      string
+	log        *slog.Logger
+	init       *os.File
+	initFile   *os.File   // the program itself, for the jail check
+	locked     []*os.File // the cgroup parent and the state directory, flocked
+	ranges     *jail.Ranges
+	layout     cgroup.Layout
+	kernel     *kernel
+	meter      *meter.Meter // nil where the kernel does not count: unmetered says why
+	unmetered  error
+	key        signer
+	audit      *os.File // the directory of all logs
+	compressor segment.Compressor
+	filter     seccomp.Cache
+	policies   preparations
+	trees      *jail.Trees
+	pool       pool
+	checked    checked
+	resolved   resolved
 
 	mu       sync.Mutex
 	sessions map[string]*session // by id: drafts and running
