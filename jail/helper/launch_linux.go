@@ -106,11 +106,11 @@ func (c *conversation) start(ctx context.Context, m rpc.StartJail, fds []*os.Fil
 	var out []*os.File
 	if err == nil {
 		out, err = l.run(m.Terminal, fds)
-	}
-	// Whoever killed an init that waited for its first order has not ended the session.
-	if errors.Is(err, errGone) && l.going() == nil {
-		if err = l.replace(); err == nil {
-			out, err = l.run(m.Terminal, fds)
+		// Whoever killed an init that waited for its first order has not ended the session.
+		if errors.Is(err, errGone) && l.going() == nil {
+			if err = l.replace(); err == nil {
+				out, err = l.run(m.Terminal, fds)
+			}
 		}
 	}
 	if err != nil {
@@ -177,14 +177,9 @@ func (l *launch) replace() error {
 	v.mu.Lock()
 	v.procs = map[int]*proc{}
 	v.mu.Unlock()
-	b := v.s.newBuild(l.ctx, l.b.order, l.going)
-	b.mark = l.b.mark
-	l.b = b
-	defer b.release()
-	if err := b.look(); err != nil {
-		return err
-	}
-	return l.buildNow()
+	err := l.buildNow()
+	l.b.release()
+	return err
 }
 
 // checkStdio: with a terminal none, without exactly three pipes. Nothing else of
@@ -251,7 +246,24 @@ func (l *launch) takeJail() error {
 	return l.buildNow()
 }
 
+// buildNow builds a jail; when its init was killed meanwhile, another one.
 func (l *launch) buildNow() error {
+	err := l.buildOnce()
+	if errors.Is(err, errGone) && l.going() == nil {
+		err = l.buildOnce()
+	}
+	return err
+}
+
+func (l *launch) buildOnce() error {
+	if l.b.sp != nil { // of another jail
+		b := l.v.s.newBuild(l.ctx, l.b.order, l.going)
+		b.mark = l.b.mark
+		l.b = b
+		if err := b.look(); err != nil {
+			return err
+		}
+	}
 	sp, err := l.v.takeSpare()
 	if err != nil {
 		return err

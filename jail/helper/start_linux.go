@@ -497,13 +497,18 @@ var errMarks = errors.New("mark the jail's mounts")
 func (b *build) markMounts() error {
 	j := b.sp.jail
 	err := opens.Mark(b.asked, j.Pid, b.marked)
-	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ESRCH) { // init has ended, and has said why
-		return fmt.Errorf("%w: %w", errMarks, err)
-	}
 	if err == nil {
 		_ = j.Control.Send(jail.Message{Op: jail.OpMarked}) // a dead init ends the start
+		return nil
 	}
-	return nil
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // so it is with a process that ends
+		select {
+		case <-j.Ended:
+			return nil // and it may have said why
+		case <-time.After(time.Second):
+		}
+	}
+	return fmt.Errorf("%w: %w", errMarks, err)
 }
 
 // gone says why init does not answer: it has ended, or will now.

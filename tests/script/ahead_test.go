@@ -5,6 +5,8 @@ package script
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,6 +57,10 @@ func (r *repeats) exec(argv ...string) (string, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = r.ws, []string{"PATH=/usr/bin:/bin", "HOME=" + filepath.Join(r.dir, "home"), "AGENTOS_SOCKET=" + r.socket}
 	out, err := cmd.Output()
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		err = fmt.Errorf("%w: %s", err, failed.Stderr)
+	}
 	return string(out), err
 }
 
