@@ -15,10 +15,19 @@
 //     preferred one goes into the report and the first record.
 //   - What is made is undone in reverse order when a session ends, when its start
 //     fails at any step, and, for a helper that was killed, at the next start.
+//   - A jail that was built before anybody asked for it is given only to the user it
+//     was built for, who asks for exactly that jail, by descriptor; nothing but
+//     init and its check has run in it, and what is one session's is not in it.
 //   - No audit record is dropped: when the log cannot be written the jail is frozen
 //     until it can.
 //
 // It has no SQL, no HTTP, no yamux, no TLS and no shell.
 //
-// Session states, forward only: draft, starting, running, ended.
+// Session states, forward only: draft, starting, running, ended. A jail comes to be
+// beside its session, and may be there first:
+//
+//	spare    groups, ids, namespaces, a waiting init: anybody's (spare_linux.go)
+//	build    spare + order (user, policy, view): it stands, checked, and knows no
+//	         command; made by buildSteps, at a start or ahead of it (start_linux.go)
+//	launch   build + session: log, receipt, and then the agent (launch_linux.go)
 package helper

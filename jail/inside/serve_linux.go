@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -86,17 +87,12 @@ func (s *state) answer(m jail.Message, err error) {
 
 // run1 starts one process and answers with its number and PTY master.
 func (s *state) run1(procs *processes, m jail.Message, fds []*os.File) {
-	p := s.spec.Process
-	if len(m.Argv) > 0 {
-		p.Argv = m.Argv
-		if len(m.Env) > 0 {
-			p.Env = m.Env
-		}
-		if m.Cwd != "" {
-			p.Cwd = m.Cwd
-		}
+	p, err := s.process(fds)
+	if err != nil {
+		s.answer(m, err)
+		return
 	}
-	started, err := s.fork(procs, p, m, fds)
+	started, err := s.fork(procs, p, m, fds[1:])
 	if err != nil {
 		s.answer(m, err)
 		return
@@ -107,6 +103,34 @@ func (s *state) run1(procs *processes, m jail.Message, fds []*os.File) {
 		return
 	}
 	_ = s.control.Send(out)
+}
+
+// process reads what to start. The first is the agent, and what others leave out is
+// as it is there.
+func (s *state) process(fds []*os.File) (p jail.Process, err error) {
+	if len(fds) == 0 {
+		return p, errors.New("start process: nothing says which")
+	}
+	data, err := readAll(fds[0])
+	if err != nil {
+		return p, fmt.Errorf("read process: %w", err)
+	}
+	if err := json.Unmarshal(data, &p); err != nil {
+		return p, fmt.Errorf("decode process: %w", err)
+	}
+	if len(p.Argv) == 0 {
+		return p, errors.New("start process: no command")
+	}
+	if s.agent.Argv == nil {
+		s.agent = p
+	}
+	if len(p.Env) == 0 {
+		p.Env = s.agent.Env
+	}
+	if p.Cwd == "" {
+		p.Cwd = s.agent.Cwd
+	}
+	return p, nil
 }
 
 func (s *state) fork(procs *processes, p jail.Process, m jail.Message, fds []*os.File) (*process, error) {
