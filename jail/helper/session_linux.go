@@ -82,13 +82,6 @@ type ownTree struct {
 	overlay bool
 }
 
-// shows notes what the session has at path.
-func (v *session) shows(path, dir string, overlay bool) {
-	v.mu.Lock()
-	v.trees = append(v.trees, ownTree{path, dir, overlay})
-	v.mu.Unlock()
-}
-
 // proc is a process that was asked for: 1 is the agent.
 type proc struct {
 	exited       bool
