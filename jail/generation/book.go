@@ -84,6 +84,7 @@ func (b *Book) Drop() {
 	defer b.mu.Unlock()
 	if len(b.list) > 1 {
 		b.list = b.list[:len(b.list)-1]
+		b.told = nil // the next one has its number
 	}
 }
 
@@ -138,6 +139,9 @@ func (b *Book) Text(generation uint32, i uint16, e *event.Event) string {
 
 // why is Rules.why, remembered.
 func (b *Book) why(r *Rules, e *event.Event) string {
+	if e.Verdict != event.Deny {
+		return ""
+	}
 	q := question{r.Number, e.Asked(), e.Path, e.Path2}
 	b.mu.Lock()
 	text, ok := b.told[q]
