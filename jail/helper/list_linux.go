@@ -27,10 +27,10 @@ const maxListed = 200
 func (c *conversation) list(m rpc.ListSessions) (any, []*os.File, error) {
 	var out rpc.Sessions
 	c.s.mu.Lock()
-	live := map[string]bool{}
+	live := map[string]bool{} // also what has a log and is not there yet
 	for _, v := range c.s.sessions {
+		live[v.id] = true
 		if c.peer.mayUse(v.owner.uid) && v.record.Load() != nil {
-			live[v.id] = true
 			out.Sessions = append(out.Sessions, v.row())
 		}
 	}
@@ -175,7 +175,9 @@ func (c *conversation) logs(m rpc.LogRef) (any, []*os.File, error) {
 func (c *conversation) lookup(ref string) (about, *session, error) {
 	c.s.mu.Lock()
 	var best *session
+	live := map[string]bool{}
 	for _, v := range c.s.sessions {
+		live[v.id] = true
 		if !c.peer.mayUse(v.owner.uid) || v.record.Load() == nil {
 			continue
 		}
@@ -192,6 +194,9 @@ func (c *conversation) lookup(ref string) (about, *session, error) {
 		return about{}, nil, err
 	}
 	for _, a := range past {
+		if live[a.ID] { // it starts, and has a log already
+			continue
+		}
 		if ref == "" || a.ID == ref || a.Name == ref {
 			return a, nil, nil
 		}

@@ -90,7 +90,7 @@ func (u *user) expect(text string) {
 
 func (u *user) await(what string, ok func() bool) {
 	u.t.Helper()
-	limit := 15 * time.Second
+	limit := 40 * time.Second
 	if os.Getenv("AGENTOS_MACHINE") != "" { // emulated
 		limit *= 12
 	}
