@@ -312,7 +312,9 @@ func TestRenameRace(t *testing.T) {
 		t.Errorf("%d operations were not judged, %v", n, err)
 	}
 	t.Logf("%d renames, %+v", <-done, s)
-	if s.Retries == 0 {
-		t.Error("the race was not met: no walk was repeated")
+	// An emulated machine with one thread may not change tasks within a walk for a minute, and the
+	// faster the walk the less: nothing was opened, but nothing was shown either.
+	if s.Retries == 0 && !t.Failed() {
+		t.Skip("wanted a rename within a walk, got none in a minute")
 	}
 }
