@@ -62,8 +62,12 @@ type question struct {
 	one, two   string
 }
 
-// maxTold bounds the questions that are remembered.
-const maxTold = 512
+// maxTold and maxAsked bound the questions that are remembered, and the bytes of the paths of
+// one: the agent chooses them.
+const (
+	maxTold  = 512
+	maxAsked = 512
+)
 
 // New makes a book of the rules that a jail starts with.
 func New(first Rules) *Book { return &Book{list: []Rules{first}} }
@@ -150,6 +154,9 @@ func (b *Book) why(r *Rules, e *event.Event) string {
 		return text
 	}
 	text = r.why(e)
+	if len(q.one)+len(q.two) > maxAsked {
+		return text
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.told == nil || len(b.told) >= maxTold {
