@@ -103,6 +103,16 @@ func (u *user) await(what string, ok func() bool) {
 	}
 }
 
+// taken waits until a program has taken the terminal: what is typed before that is
+// shown by the terminal itself too, as it is with every program that draws.
+func (u *user) taken() {
+	u.t.Helper()
+	u.await("the terminal is raw", func() bool {
+		mode, err := unix.IoctlGetTermios(int(u.f.Fd()), unix.TCGETS)
+		return err == nil && mode.Lflag&unix.ICANON == 0
+	})
+}
+
 func (u *user) keys(k string) {
 	u.t.Helper()
 	if _, err := u.f.WriteString(k); err != nil {
@@ -142,6 +152,7 @@ func TestTerminal(t *testing.T) {
 			u.expect("prompt> ")
 			u.keys("fg\r")
 			u.expect("exec cat'\r\n")
+			u.taken()
 			u.keys("two\r")
 			u.expect("two\r\ntwo\r\n")
 			u.keys("\x03")
