@@ -41,7 +41,7 @@ phase unit make test-unit
 phase root make test-root
 phase scripts make test-script
 phase escape make escape
-phase agents make test-agents
+phase agents env AGENTOS_SCREENS=no make test-agents
 
 wait $lane; trap - EXIT
 for name in $emulated; do

@@ -263,12 +263,15 @@ func TestRenameRace(t *testing.T) {
 		}
 	}
 	one, two := filepath.Join(dir, "secrets", "pub"), filepath.Join(dir, "y")
-	if err := os.Mkdir(one, 0o755); err != nil {
+	// Deep, so that most of an open is the walk: an emulated machine changes tasks seldom, and has
+	// to do so within one.
+	deep := strings.Repeat("d/", 60)
+	if err := os.MkdirAll(filepath.Join(one, deep), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	// one is denied by secrets/**, two by being named *.pem: no name of it is allowed.
 	two += ".pem"
-	if err := os.WriteFile(filepath.Join(one, "f"), nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(one, deep, "f"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	held, err := os.Open(one) // found again wherever it is
@@ -296,8 +299,8 @@ func TestRenameRace(t *testing.T) {
 		}
 	}()
 	var s Stats
-	for deadline := time.Now().Add(time.Minute); s.Retries < 3 && time.Now().Before(deadline); {
-		cmd := j.command(self(t), "/proc/self/fd/3/f", "1000")
+	for deadline := time.Now().Add(2 * time.Minute); s.Retries < 3 && time.Now().Before(deadline); {
+		cmd := j.command(self(t), "/proc/self/fd/3/"+deep+"f", "1000")
 		cmd.Env, cmd.ExtraFiles = append(os.Environ(), "AGENTOS_ACT=race"), []*os.File{held}
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.HasPrefix(string(out), "0 ") {

@@ -50,8 +50,24 @@ type Rules struct {
 // Book remembers the last generations of one jail. It is safe for concurrent use.
 type Book struct {
 	mu   sync.Mutex
-	list []Rules // oldest first
+	list []Rules             // oldest first
+	told map[question]string // rules that were looked for
 }
+
+// question is a denial whose rule has to be looked for, which takes a fraction of a
+// millisecond: who is refused a thing asks for it again.
+type question struct {
+	generation uint32
+	op         string
+	one, two   string
+}
+
+// maxTold and maxAsked bound the questions that are remembered, and the bytes of the paths of
+// one: the agent chooses them.
+const (
+	maxTold  = 512
+	maxAsked = 512
+)
 
 // New makes a book of the rules that a jail starts with.
 func New(first Rules) *Book { return &Book{list: []Rules{first}} }
@@ -72,6 +88,7 @@ func (b *Book) Drop() {
 	defer b.mu.Unlock()
 	if len(b.list) > 1 {
 		b.list = b.list[:len(b.list)-1]
+		b.told = nil // the next one has its number
 	}
 }
 
@@ -121,7 +138,32 @@ func (b *Book) Text(generation uint32, i uint16, e *event.Event) string {
 	case int(i) < len(r.Policy.Files):
 		return r.Policy.Files[i].String()
 	}
-	return r.why(e)
+	return b.why(&r, e)
+}
+
+// why is Rules.why, remembered.
+func (b *Book) why(r *Rules, e *event.Event) string {
+	if e.Verdict != event.Deny {
+		return ""
+	}
+	q := question{r.Number, e.Asked(), e.Path, e.Path2}
+	b.mu.Lock()
+	text, ok := b.told[q]
+	b.mu.Unlock()
+	if ok {
+		return text
+	}
+	text = r.why(e)
+	if len(q.one)+len(q.two) > maxAsked {
+		return text
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.told == nil || len(b.told) >= maxTold {
+		b.told = map[question]string{}
+	}
+	b.told[q] = text
+	return text
 }
 
 // At names the rule for a denial of which only the time is known.
@@ -134,7 +176,7 @@ func (b *Book) At(e *event.Event) string {
 		}
 	}
 	b.mu.Unlock()
-	return r.why(e)
+	return b.why(&r, e)
 }
 
 // why asks the policy for the rule that a producer could not name: where several

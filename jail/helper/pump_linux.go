@@ -146,11 +146,17 @@ func (v *session) readEvents(j *jail.Jail) {
 	}
 }
 
-func (v *session) take(data []byte, fds []*os.File) {
+// take records what init sent and answers the time of the last event of it.
+func (v *session) take(data []byte, fds []*os.File) (last uint64) {
 	packet.CloseAll(fds)
-	if err := jail.EachEvent(data, v.record.Load().put); err != nil {
+	put := func(e event.Event) {
+		last = e.Mono
+		v.record.Load().put(e)
+	}
+	if err := jail.EachEvent(data, put); err != nil {
 		v.record.Load().put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "init sent " + err.Error()})
 	}
+	return last
 }
 
 // settle records what has happened in the jail up to now. Init sends its events
@@ -158,13 +164,16 @@ func (v *session) take(data []byte, fds []*os.File) {
 // in their rings to be read. So an end comes after what was done, in the log and
 // in the totals.
 func (v *session) settle(j *jail.Jail) {
+	until := bootClock() // what comes later is not waited for: a jail may never be silent
 	v.record.Load().events.Lock()
 	for {
 		data, fds, err := j.Events.TryRecv()
 		if err != nil { // empty, or its end, which readEvents sees too
 			break
 		}
-		v.take(data, fds)
+		if v.take(data, fds) > until {
+			break
+		}
 	}
 	v.record.Load().events.Unlock()
 	if k := v.s.kernel; k.h != nil {

@@ -63,8 +63,7 @@ func (s *state) startBroker() error {
 	}
 	go func() { // lives as long as the process
 		if err := b.Serve(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "agentos-init: broker:", err)
-			os.Exit(125) // without it every open fails; end the jail aloud
+			giveUp("broker:", err) // without it every open fails; end the jail aloud
 		}
 	}()
 	return nil
@@ -119,8 +118,7 @@ func (s *state) startJudge() error {
 	s.book.changed = s.judge.Changed
 	go func() { // lives as long as the process
 		err := s.judge.Serve()
-		fmt.Fprintln(os.Stderr, "agentos-init: opens:", err)
-		os.Exit(125) // without it opens wait for ever; end the jail aloud
+		giveUp("opens:", err) // without it opens wait for ever; end the jail aloud
 	}()
 	return nil
 }

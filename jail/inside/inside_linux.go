@@ -116,7 +116,34 @@ func Main(build string, args []string) int {
 		return 125
 	}
 	s.serve()
+	endAll()
 	return 0
+}
+
+// endAll ends every process of the jail and waits until they are gone. Init's descriptors go
+// before its processes do, by the kernel's hand, and with the last holder of the fanotify
+// group go the questions about opens: when the helper is gone too, nobody must be left who
+// could open anything.
+func endAll() {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		_ = unix.Kill(-1, unix.SIGKILL)
+		for {
+			pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+			if errors.Is(err, unix.ECHILD) {
+				return
+			}
+			if err == nil && pid == 0 {
+				break
+			}
+		}
+	}
+}
+
+// giveUp ends init when it cannot go on, with everything in its jail.
+func giveUp(why ...any) {
+	fmt.Fprintln(os.Stderr, append([]any{"agentos-init:"}, why...)...)
+	endAll()
+	os.Exit(125)
 }
 
 // errUnwanted is how an init that was made ahead of need ends.

@@ -77,8 +77,7 @@ func (b *rulebook) swap(a *glob.Automaton, generation uint32) (busy bool, err er
 			for !old.unused(swapWait) {
 			}
 			if err := b.forget(); err != nil {
-				fmt.Fprintln(os.Stderr, "agentos-init:", err)
-				os.Exit(125) // what the old rules allowed would go on being allowed
+				giveUp(err) // what the old rules allowed would go on being allowed
 			}
 		}()
 	}

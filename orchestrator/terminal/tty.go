@@ -32,7 +32,9 @@ type TTY struct {
 
 	wmu    sync.Mutex // held while output of the process is written
 	mu     sync.Mutex
+	back   sync.Cond   // with mu: no longer given back for a while
 	state  *term.State // before Raw; nil = not raw
+	given  bool        // back, between Suspend and Raw
 	filter Filter
 	buf    []byte
 	closed bool
@@ -43,6 +45,7 @@ type TTY struct {
 // Preconditions: [Streams.Interactive].
 func Open(in, out *os.File, f Filter) (*TTY, error) {
 	t := &TTY{in: in, out: out, filter: f}
+	t.back.L = &t.mu
 	if err := t.Raw(); err != nil {
 		return nil, err
 	}
@@ -55,6 +58,8 @@ func Open(in, out *os.File, f Filter) (*TTY, error) {
 func (t *TTY) Raw(redo ...string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.given = false
+	t.back.Broadcast()
 	if t.closed {
 		return nil
 	}
@@ -72,9 +77,12 @@ func (t *TTY) Raw(redo ...string) error {
 }
 
 // Suspend gives the terminal back for a while and returns what [TTY.Raw] needs.
+// Until then [TTY.Write] waits: what it wrote would be changed by a mode that is
+// not the process' own, or land in what the shell shows.
 func (t *TTY) Suspend() (redo string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.given = true
 	return t.restore()
 }
 
@@ -86,6 +94,7 @@ func (t *TTY) Close() error {
 	if !t.closed {
 		t.restore()
 		t.closed = true
+		t.back.Broadcast()
 	}
 	return nil
 }
@@ -107,12 +116,15 @@ func (t *TTY) restore() (redo string) {
 	return redo
 }
 
-// Write filters p and writes it to the terminal. It blocks while the terminal
-// does not take it, which holds the jailed process back in turn.
+// Write filters p and writes it to the terminal. It blocks while the terminal is
+// given back and while it does not take more, which holds the jailed process back in turn.
 func (t *TTY) Write(p []byte) (int, error) {
 	t.wmu.Lock()
 	defer t.wmu.Unlock()
 	t.mu.Lock()
+	for t.given && !t.closed {
+		t.back.Wait()
+	}
 	t.buf = t.filter.Write(t.buf[:0], p)
 	b := t.buf
 	closed := t.closed

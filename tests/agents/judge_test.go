@@ -200,7 +200,7 @@ func (d *desk) recordOf(a agent) {
 	for _, e := range d.events(a.name, "--denied") {
 		_, rule, _ := strings.Cut(e.Rule, ": ")
 		switch {
-		case e.Path == filepath.Join(d.ws, ".env") && rule == "deny ${workspace}/**/.env":
+		case e.Path == filepath.Join(d.ws, ".env") && rule == "deny ${workspace}/**/*.env":
 			secret = true
 		case e.Path == filepath.Join(d.ws, ".git/hooks/pre-commit") && rule == "protect ${workspace}/**/.git/hooks/**":
 			hook = true

@@ -156,6 +156,7 @@ func (s *stage) newDesk(t testing.TB, name string) *desk {
 	d.env = []string{
 		"HOME=" + d.home, "PATH=" + s.bin + ":" + s.agents + ":/usr/local/bin:/usr/bin:/bin", "SHELL=/bin/bash", "USER=dev", "LANG=C.UTF-8", "TERM=xterm-256color",
 		"AGENTOS_SOCKET=" + s.socket, "AGENTOS_LIBEXEC=" + s.bin,
+		"XDG_STATE_HOME=" + filepath.Join(filepath.Dir(d.home), "notes"), // what agentos run itself keeps: outside of the home that is compared
 	}
 	d.before = d.litter()
 	d.put(d.home, ".gitconfig", "[init]\n\tdefaultBranch = main\n", 0o644)

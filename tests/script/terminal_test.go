@@ -90,7 +90,7 @@ func (u *user) expect(text string) {
 
 func (u *user) await(what string, ok func() bool) {
 	u.t.Helper()
-	limit := 15 * time.Second
+	limit := 40 * time.Second
 	if os.Getenv("AGENTOS_MACHINE") != "" { // emulated
 		limit *= 12
 	}
@@ -101,6 +101,16 @@ func (u *user) await(what string, ok func() bool) {
 			u.t.Fatalf("waited in vain until %s; after what was expected before: %q", what, u.out.Bytes()[u.seen:])
 		}
 	}
+}
+
+// taken waits until a program has taken the terminal: what is typed before that is
+// shown by the terminal itself too, as it is with every program that draws.
+func (u *user) taken() {
+	u.t.Helper()
+	u.await("the terminal is raw", func() bool {
+		mode, err := unix.IoctlGetTermios(int(u.f.Fd()), unix.TCGETS)
+		return err == nil && mode.Lflag&unix.ICANON == 0
+	})
 }
 
 func (u *user) keys(k string) {
@@ -142,6 +152,7 @@ func TestTerminal(t *testing.T) {
 			u.expect("prompt> ")
 			u.keys("fg\r")
 			u.expect("exec cat'\r\n")
+			u.taken()
 			u.keys("two\r")
 			u.expect("two\r\ntwo\r\n")
 			u.keys("\x03")
