@@ -13,6 +13,8 @@
 //	hold                                -->  steps of jail/inside, in order
 //	                                    <--  Ready {steps, check} | Failed {step, text}
 //	                                         a jail that stands: nothing has run in it
+//	Look, if it stood for a while     -->
+//	                                    <--  Look: the view is as it would be now | Failed
 //	Run {terminal} + [process, in out err]
 //	                                    -->  forks the agent from the launch thread
 //	                                    <--  Running {proc, pid} + [pty master] | Failed

@@ -150,7 +150,34 @@ func (p Process) Memfd() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode process: %w", err)
 	}
-	return Memfd("agentos-process", doc, false)
+	f, err := Memfd("agentos-process", doc, false)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("rewind process: %w", err)
+	}
+	return f, nil
+}
+
+// TakeProcess reads what [Process.Memfd] made, for who will start it.
+func TakeProcess(f *os.File) (p Process, err error) {
+	data, err := io.ReadAll(f) // moves the offset, which both sides share: see Taken
+	if err != nil {
+		return p, fmt.Errorf("read process: %w", err)
+	}
+	if err := json.Unmarshal(data, &p); err != nil {
+		return p, fmt.Errorf("decode process: %w", err)
+	}
+	return p, nil
+}
+
+// Taken reports whether anybody has begun to read f, a memfd of [Process.Memfd]. An
+// init that ended before that has started nothing. What cannot be found out was taken.
+func Taken(f *os.File) bool {
+	at, err := f.Seek(0, io.SeekCurrent)
+	return err != nil || at != 0
 }
 
 // clone forks init on a thread that has entered the groups of its birth. A

@@ -7,6 +7,7 @@ const (
 	OpMarked  = "marked"  // helper: its mounts are marked
 	OpReady   = "ready"   // init: jail is built and checked
 	OpFailed  = "failed"  // init: a step or a request failed
+	OpLook    = "look"    // helper: is the view still as you would make it now? init: it is
 	OpRun     = "run"     // helper: start a process; with a sealed memfd, a Process as JSON, and without TTY three pipes
 	OpRunning = "running" // init: it was started
 	OpSignal  = "signal"  // helper: signal the foreground of a process

@@ -80,7 +80,7 @@ var adoptSteps = []step[*launch]{
 	{"listen", (*launch).listen},
 }
 
-// errGone says that an init ended before it was told to start anything: nothing
+// errGone says that an init ended before it took the order to start anything: nothing
 // of the user's has run in its jail.
 var errGone = errors.New("init has ended")
 
@@ -109,6 +109,7 @@ func (c *conversation) start(ctx context.Context, m rpc.StartJail, fds []*os.Fil
 	if err == nil {
 		out, err = l.run(m.Terminal, fds)
 		// Whoever killed an init that waited for its first order has not ended the session.
+		// The record then has the receipt of both jails.
 		if errors.Is(err, errGone) && l.going() == nil {
 			if err = l.replace(); err == nil {
 				out, err = l.run(m.Terminal, fds)
@@ -240,7 +241,7 @@ func (l *launch) takeJail() error {
 	v := l.v
 	if ahead := v.ahead; ahead != nil {
 		v.ahead = nil
-		if ahead.stands(l.b) {
+		if ahead.stands(l.ctx, l.b) {
 			l.b.release()
 			ahead.order = l.b.order
 			l.take(ahead)
@@ -315,7 +316,7 @@ func (l *launch) adopt() error {
 	g, j := b.sp.group, b.sp.jail
 	v.record.Load().group.Store(g)
 	v.mu.Lock()
-	v.jail, v.group, v.number, v.opens = j, g, b.sp.number, b.asked
+	v.jail, v.group, v.number, v.base, v.opens = j, g, b.sp.number, b.sp.base, b.asked
 	v.trees = b.trees
 	v.mu.Unlock()
 	v.push(func() error { return errors.Join(g.Kill(), j.Close()) })
@@ -393,6 +394,9 @@ func (v *session) startProc(p jail.Process, t *rpc.Terminal, fds []*os.File) (in
 	}
 	a, err := v.ask(m, nums...)
 	if err != nil {
+		if errors.Is(err, errEnded) && !jail.Taken(doc) {
+			err = errGone
+		}
 		return 0, nil, err
 	}
 	return a.Proc, a.fds, nil

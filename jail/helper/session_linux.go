@@ -61,6 +61,7 @@ type session struct {
 
 	stop     context.CancelFunc // of a start that is under way; nil before
 	number   uint32             // of the jail in the kernel's maps
+	base     uint32             // first host id of the jail
 	jail     *jail.Jail
 	group    *cgroup.Group
 	opens    *os.File                 // fanotify group, nil where nothing is asked about
@@ -124,6 +125,8 @@ func (v *session) order() order {
 func (v *session) reserve() (err error) {
 	if v.ahead = v.s.takeAhead(v); v.ahead == nil {
 		v.spare, err = v.s.takeSpare()
+	} else {
+		v.ahead.askFresh() // it looks while the view is opened
 	}
 	v.push(func() error { // what start did not take
 		if v.ahead != nil {
@@ -316,9 +319,12 @@ func (v *session) ask(m jail.Message, fds ...int) (initAnswer, error) {
 		}
 		return out, nil
 	case <-j.Ended:
-		return initAnswer{}, errors.New("init has ended")
+		return initAnswer{}, errEnded
 	}
 }
+
+// errEnded says that an init ended before it answered what it may have done.
+var errEnded = errors.New("init has ended")
 
 // initError makes of a failure that init reports one with a code: what could
 // not be executed is "not found" or "refused" as a shell would say.

@@ -12,6 +12,7 @@ import (
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/policy"
 )
 
 // spare is a jail before it is anybody's: ids, groups, a place in the kernel's
@@ -33,6 +34,7 @@ type spare struct {
 	undo  []func() error // in order; empty once it is somebody's
 	v     *session       // whose it is; nil: nobody's yet
 	early []event.Event  // of the kernel, before that
+	lost  uint64         // of them, for want of room
 }
 
 // maxEarly bounds what is kept of events of a jail that is nobody's yet: those of
@@ -47,7 +49,10 @@ func (sp *spare) bind(v *session) {
 	for _, e := range sp.early {
 		v.observed(e)
 	}
-	sp.early, sp.v = nil, v
+	if sp.lost > 0 {
+		v.record.Load().put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: sp.lost, Detail: "the jail check did more than is kept of a jail that waits"})
+	}
+	sp.early, sp.lost, sp.v = nil, 0, v
 }
 
 // ruleName is what a kernel record's number of a rule means. While the jail is nobody's
@@ -73,8 +78,12 @@ func (sp *spare) observed(e event.Event) {
 	}
 	sp.mu.Lock()
 	v := sp.v
-	if v == nil && len(sp.early) < maxEarly {
+	switch {
+	case v != nil:
+	case len(sp.early) < maxEarly:
 		sp.early = append(sp.early, e)
+	default:
+		sp.lost++
 	}
 	sp.mu.Unlock()
 	if v != nil {
@@ -232,15 +241,8 @@ func (s *Server) forgetNumber(number uint32) {
 // pool is the jails made ahead of need: one spare, which is for anybody, and jails
 // that stand, each for whoever starts once more exactly what was started last.
 //
-// Why a jail that stands is as good as one that is made now: it was made by the same
-// steps from what its user had opened, nothing has run in it but init and the jail
-// check, and nobody has a way into it. It is used only if everything that decides
-// what would be made now is the same (see takeAhead and build.stands): the user, the
-// policy's document and the organisation's files word for word, the objects of the
-// view by device, inode and mount of the descriptors that the user has opened now, what
-// of them is in the shared tree by the time of its last change too, and the host's
-// mounts. What is a session's own is not in it: id, record, command, variables, working
-// directory, terminal. One that does not fit is ended, never changed.
+// The package's doc says what a jail that stands is compared with before it is used:
+// takeAhead and build.stands do that. One that does not fit is ended, never changed.
 type pool struct {
 	mu      sync.Mutex
 	next    *spare
@@ -347,8 +349,7 @@ func (s *Server) refillSoon(o order, identity string) {
 		p.soon = time.AfterFunc(lull, s.refill)
 		p.last = map[int]string{}
 	}
-	// Directories that sessions share are in use for as long as somebody has them.
-	if p.last[o.owner.uid] == identity && len(o.res.Home.Persist) == 0 {
+	if p.last[o.owner.uid] == identity && o.mayWait() {
 		p.wanted = append(p.wanted, o)
 		if len(p.wanted) > maxAhead {
 			p.wanted[0].close()
@@ -362,6 +363,19 @@ func (s *Server) refillSoon(o order, identity string) {
 	}
 	p.last[o.owner.uid] = identity
 	p.soon.Reset(lull)
+}
+
+// mayWait reports whether a jail can be built for o before it is wanted. Directories that
+// sessions share are in use for as long as somebody has them, and what is below an
+// overlay must not change while it is mounted (overlayfs.rst, "Changes to underlying
+// filesystems").
+func (o *order) mayWait() bool {
+	for _, m := range o.view {
+		if m.Access == policy.Layered {
+			return false
+		}
+	}
+	return len(o.res.Home.Persist) == 0
 }
 
 func (s *Server) refill() {

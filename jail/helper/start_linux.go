@@ -136,9 +136,25 @@ func (b *build) abandon() {
 // stands reports whether the jail, which was built ahead, is the one that now would
 // make: it shows the same objects of the same mounts in the same way under the same
 // policy to the same user, nothing was mounted or unmounted meanwhile, and its init
-// waits.
-func (b *build) stands(now *build) bool {
-	return b.identity == now.identity && b.mounts == b.s.trees.Mounts() && b.sp.usable()
+// waits and finds nothing to add.
+func (b *build) stands(ctx context.Context, now *build) bool {
+	return b.identity == now.identity && b.mounts == b.s.trees.Mounts() && b.sp.usable() && b.isFresh(ctx)
+}
+
+// askFresh has the init of a jail that stands look whether it would build it in the same way
+// now. Nobody else reads its socket yet.
+func (b *build) askFresh() { _ = b.sp.jail.Control.Send(jail.Message{Op: jail.OpLook}) } // a dead init does not answer
+
+// isFresh is what init answers.
+func (b *build) isFresh(ctx context.Context) bool {
+	j := b.sp.jail
+	defer context.AfterFunc(ctx, j.Kill)()
+	_ = j.Control.SetDeadline(time.Now().Add(readyTimeout))
+	defer func() { _ = j.Control.SetDeadline(time.Time{}) }()
+	var m jail.Message
+	fds, err := j.Control.Receive(&m)
+	packet.CloseAll(fds)
+	return err == nil && m.Op == jail.OpLook
 }
 
 // awaitSpare returns when there is an init to build the jail.
@@ -358,6 +374,11 @@ func (b *build) key(whole bool) (string, error) {
 			buf = binary.LittleEndian.AppendUint32(buf, uint32(src.ids.gid))
 		}
 		link := st.Mode&unix.S_IFMT == unix.S_IFLNK // is in the tree by what it says
+		if whole {
+			buf = binary.LittleEndian.AppendUint16(buf, st.Mode)
+			buf = binary.LittleEndian.AppendUint32(buf, st.Uid)
+			buf = binary.LittleEndian.AppendUint32(buf, st.Gid)
+		}
 		if whole || !src.own || link {
 			buf = binary.LittleEndian.AppendUint64(buf, unix.Mkdev(st.Dev_major, st.Dev_minor))
 			buf = binary.LittleEndian.AppendUint64(buf, st.Ino)
@@ -402,7 +423,7 @@ func (b *build) ownSources() error {
 
 // stat reads what object of which mount the source is.
 func (s *source) stat() error {
-	const want = unix.STATX_TYPE | unix.STATX_UID | unix.STATX_GID | unix.STATX_INO | unix.STATX_CTIME | unix.STATX_MNT_ID
+	const want = unix.STATX_TYPE | unix.STATX_MODE | unix.STATX_UID | unix.STATX_GID | unix.STATX_INO | unix.STATX_CTIME | unix.STATX_MNT_ID
 	return unix.Statx(int(s.file.Fd()), "", unix.AT_EMPTY_PATH, want, &s.st)
 }
 

@@ -1,7 +1,6 @@
 package inside
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -58,6 +57,8 @@ func (s *state) serve() {
 
 func (s *state) handle(procs *processes, m jail.Message, fds []*os.File) {
 	switch m.Op {
+	case jail.OpLook:
+		s.answer(m, s.fresh())
 	case jail.OpRun:
 		s.run1(procs, m, fds)
 	case jail.OpSignal:
@@ -111,12 +112,8 @@ func (s *state) process(fds []*os.File) (p jail.Process, err error) {
 	if len(fds) == 0 {
 		return p, errors.New("start process: nothing says which")
 	}
-	data, err := readAll(fds[0])
-	if err != nil {
-		return p, fmt.Errorf("read process: %w", err)
-	}
-	if err := json.Unmarshal(data, &p); err != nil {
-		return p, fmt.Errorf("decode process: %w", err)
+	if p, err = jail.TakeProcess(fds[0]); err != nil {
+		return p, err
 	}
 	if len(p.Argv) == 0 {
 		return p, errors.New("start process: no command")

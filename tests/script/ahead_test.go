@@ -24,6 +24,7 @@ type repeats struct {
 	bin, dir, ws    string
 	org             string
 	socket, command string
+	tier            string // of the last receipt
 }
 
 // run starts the command, answers what it printed, and whether it got a jail that was built ahead, as the receipt says.
@@ -50,6 +51,7 @@ func (r *repeats) run(wrap []string, args ...string) (out string, ahead bool) {
 	if checks, ok := receipt["checks"].([]any); !ok || len(checks) == 0 {
 		r.t.Errorf("a receipt without a check: %s", first.Detail)
 	}
+	r.tier, _ = receipt["tier"].(string)
 	return got, receipt["checked_at"] != nil
 }
 
@@ -129,13 +131,34 @@ func TestBuiltAhead(t *testing.T) {
 		r.ready()
 	}
 
-	for _, tt := range []struct {
-		name      string
-		change    func()
-		wrap      []string
-		args      []string
-		want, not string
-	}{
+	for _, tt := range r.differences(write) {
+		r.ready()
+		if tt.change != nil {
+			tt.change()
+		}
+		out, ahead := r.run(tt.wrap, tt.args...)
+		if ahead && (!tt.onC || r.tier == "C") {
+			t.Errorf("%s got the jail that was built ahead for something else", tt.name)
+		}
+		t.Log(tt.name)
+		expect(out, tt.want, cmp.Or(tt.not, "left"))
+	}
+}
+
+// difference is something that makes a jail another one than that which was built ahead.
+type difference struct {
+	name      string
+	change    func()
+	wrap      []string
+	args      []string
+	want, not string
+	onC       bool // it is used on tiers A and B, where the kernel denies
+}
+
+// differences are made one after the other, each on top of those before it.
+func (r *repeats) differences(write func(name, text string)) []difference {
+	t := r.t
+	return []difference{
 		{name: "another host name", args: []string{"--name", "other"}, want: "\nother\n"},
 		{name: "another policy", args: []string{"--policy", "standard"}, want: "first\n"},
 		{name: "another user", wrap: []string{"setpriv", "--reuid", "60217", "--regid", "60217", "--clear-groups"}, change: func() {
@@ -164,6 +187,21 @@ func TestBuiltAhead(t *testing.T) {
 			t.Cleanup(func() { _ = unix.Unmount(filepath.Join(r.ws, "sub"), unix.MNT_DETACH) })
 			write(filepath.Join(r.ws, "sub", "file"), "mounted\n")
 		}, want: "mounted\n"},
+		{name: "that made read-only", change: func() {
+			if err := unix.Mount("", filepath.Join(r.ws, "sub"), "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+				t.Fatal(err)
+			}
+		}, want: "mounted\n"},
+		{name: "a workspace that others may search", change: func() {
+			if err := os.Chmod(r.ws, 0o751); err != nil {
+				t.Fatal(err)
+			}
+		}, want: "mounted\n"},
+		{name: "a FIFO that is denied", change: func() {
+			if err := unix.Mkfifo(filepath.Join(r.ws, ".env"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, want: "mounted\n", onC: true},
 		{name: "an init that was killed while it waited", change: func() {
 			for _, pid := range r.inits() {
 				if err := unix.Kill(pid, unix.SIGKILL); err != nil {
@@ -171,16 +209,88 @@ func TestBuiltAhead(t *testing.T) {
 				}
 			}
 		}, want: "mounted\n"},
+	}
+}
+
+// A session in a jail that was built ahead has all that others have: its own name, home layer, second processes, questions and
+// answers about denials, and rules that can be swapped.
+func TestInJailBuiltAhead(t *testing.T) {
+	bin, root, socket := stage(t)
+	r := &repeats{t: t, bin: bin, dir: root, ws: filepath.Join(root, "ws"), org: filepath.Join(root, "org"), socket: socket}
+	if err := os.MkdirAll(filepath.Join(root, "home"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(r.ws, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"open.txt": "text\n", ".env": "key\n",
+		"../tight.toml": "version = 1\nname = \"tight\"\nextends = [\"builtin:strict\"]\n[files]\ndeny = [\"${workspace}/open.txt\"]\n",
 	} {
-		r.ready()
-		if tt.change != nil {
-			tt.change()
+		if err := os.WriteFile(filepath.Join(r.ws, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
 		}
-		out, ahead := r.run(tt.wrap, tt.args...)
-		if ahead {
-			t.Errorf("%s got the jail that was built ahead for something else", tt.name)
+	}
+	// Without "go" it ends at once; with it, it tells what it sees until it is told to end.
+	r.command = `[ -e go ] || exit 0; echo made > "$HOME/made"; cat .env; agentos why; cat open.txt; touch running
+		until [ -e swapped ]; do sleep 0.02; done; cat open.txt; agentos why open.txt; echo "$AGENTOS_SESSION"`
+	r.ready()
+	if err := os.WriteFile(filepath.Join(r.ws, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	type result struct {
+		out   string
+		ahead bool
+	}
+	ended := make(chan result, 1)
+	go func() {
+		out, ahead := r.run(nil)
+		ended <- result{out, ahead}
+	}()
+	agentos := func(args ...string) string {
+		t.Helper()
+		out, err := r.exec(append([]string{filepath.Join(bin, "agentos")}, args...)...)
+		if err != nil {
+			t.Errorf("agentos %q: %v", args, err)
 		}
-		t.Log(tt.name)
-		expect(out, tt.want, cmp.Or(tt.not, "left"))
+		return out
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(r.ws, "running")); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the session does not run")
+		}
+	}
+	var sessions []struct{ Name, State string }
+	if err := json.Unmarshal([]byte(agentos("ps", "--json")), &sessions); err != nil || len(sessions) != 1 {
+		t.Fatalf("%+v, %v", sessions, err)
+	}
+	name := sessions[0].Name
+	if out := agentos("exec", name, "--", "sh", "-c", `cat "$HOME/made"; id -u`); !strings.HasPrefix(out, "made\n") {
+		t.Errorf("exec: %q", out)
+	}
+	if out := agentos("changes", name); !strings.Contains(out, "~/made") {
+		t.Errorf("changes: %q", out)
+	}
+	if out := agentos("why", name); !strings.Contains(out, "/.env: denied") {
+		t.Errorf("why: %q", out)
+	}
+	agentos("policy", "set", name, filepath.Join(root, "tight.toml"))
+	if err := os.WriteFile(filepath.Join(r.ws, "swapped"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got := <-ended
+	if !got.ahead {
+		t.Error("the session's jail was not built ahead")
+	}
+	for _, want := range []string{"/.env: denied", "text\n", "/open.txt: denied", "tight.toml:5:", "\n" + name + "\n"} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("no %q in %q", want, got.out)
+		}
+	}
+	if strings.Contains(got.out, "key") || strings.Count(got.out, "text\n") != 1 {
+		t.Errorf("it read what is denied: %q", got.out)
 	}
 }
