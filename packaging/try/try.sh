@@ -54,7 +54,7 @@ chmod 755 "$tmp"
 say "agentos run --policy $policy -- sh agent.sh      (in a scratch repository with a secret in .env)"
 "$agentos" run --policy "$policy" --workspace "$repo" --name try -- sh agent.sh; rc=$?
 say "what it left in the repository, seen from outside (exit code $rc)"
-git -C "$repo" log --oneline --format='  %h %an: %s'; git -C "$repo" status --short
+git -C "$repo" --no-pager log --oneline --format='  %h %an: %s'; git -C "$repo" status --short
 if [ -e "$HOME/agentos-was-here" ] || [ -e /var/tmp/agentos-was-here ]; then echo "ESCAPED: the agent wrote outside its workspace"; rc=1; fi
 say "agentos audit show --denied                      (what it was refused, and by which rule)"
 "$agentos" audit show --denied try || rc=1
