@@ -10,6 +10,7 @@ LIBEXEC    := $(PREFIX)/libexec/agentos
 UNITDIR    ?= $(PREFIX)/lib/systemd/system
 TMPFILES   ?= $(PREFIX)/lib/tmpfiles.d
 AGENT      ?=
+WORKSPACE  ?= .
 POLICY     ?= strict
 KERNEL     ?= all
 FUZZTIME   ?= 20s
@@ -47,8 +48,8 @@ bin: FORCE
 FORCE:
 
 .PHONY: run
-run: setup build ## the main job: a jailed agent at work, then its record (AGENT=claude: that agent, here)
-	@packaging/try/try.sh "$(POLICY)" $(AGENT)
+run: setup build ## the main job: a jailed agent at work, then its record (AGENT=claude: that agent, here or on WORKSPACE)
+	@WORKSPACE="$(WORKSPACE)" packaging/try/try.sh "$(POLICY)" $(AGENT)
 
 .PHONY: test
 test: ## every test there is, after installing what they need

@@ -1,6 +1,6 @@
 #!/bin/bash
 # try.sh POLICY [AGENT]: what `make run` does. Without AGENT: a scripted agent (agent.sh) in a scratch repository, then its record.
-# With AGENT (a plugin or any command): that agent on the directory make was called in. Not root: sudo starts the helper, nothing else.
+# With AGENT (a plugin or any command): that agent on WORKSPACE, or the directory make runs in. Not root: sudo starts the helper, nothing else.
 set -u
 here=$(cd "$(dirname "$0")" && pwd); top=$(cd "$here/../.." && pwd)
 policy=$1; shift
@@ -33,13 +33,18 @@ if [ -z "${AGENTOS_SOCKET:-}" ] && [ ! -S /run/agentos/helper.sock ]; then
 	if [ ! -S "$AGENTOS_SOCKET" ]; then echo "agentos: the helper did not start:" >&2; cat "$tmp/helper.log" >&2; exit 125; fi
 fi
 
-if [ $# -gt 0 ]; then
-	"$agentos" run --policy "$policy" --workspace "${MAKE_DIR:-$PWD}" "$@"
-	exit
-fi
-
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 [ -t 1 ] || say() { printf '\n%s\n' "$*"; }
+
+if [ $# -gt 0 ]; then
+	"$agentos" run --policy "$policy" --workspace "${WORKSPACE:-.}" "$@"; rc=$?
+	[ -n "$helper" ] && [ $rc -lt 125 ] || exit $rc
+	# The helper of this run ends with it, and the commands that were hinted at want one: here is what they would say.
+	say "agentos audit show --denied                      (what it was refused: the last lines)"
+	"$agentos" audit show --denied | tail -n 20
+	say "the record stays: \`sudo bin/agentos audit show\` has all of it; \`sudo make install\` sets up a helper that stays, too"
+	exit $rc
+fi
 
 repo=$tmp/scratch
 mkdir "$repo"; git -c init.defaultBranch=main init -q "$repo"
