@@ -299,7 +299,8 @@ func (p *program) verified(l *orchestrator.Log, rep *segment.Report, good bool) 
 	case !rep.Closed:
 		state = p.out.red("not closed: its end may be missing")
 	}
-	p.out.linef("%s %s: %d records in %d segments, %d signed heads, signed up to record %d, %s", word, event.Printable(l.Name), rep.Records, rep.Segments, rep.Heads, rep.Signed, state)
+	p.out.linef("%s %s: %s in %s, %s, signed up to record %d, %s", word, event.Printable(l.Name),
+		countOf(int(rep.Records), "record"), countOf(rep.Segments, "segment"), countOf(rep.Heads, "signed head"), rep.Signed, state)
 	if rep.Losses > 0 || rep.Gaps > 0 {
 		p.out.linef("%d events lost, %d gaps, as recorded", rep.Losses, rep.Gaps)
 	}
