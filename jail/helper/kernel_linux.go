@@ -167,8 +167,8 @@ func (k *kernel) assign(number uint32, init int, p *prepared, name func(uint16) 
 	}
 	return k.h.Assign(number, init, hook.Jail{
 		Rules: p.rules.Bytes(), Audit: audit, Enforce: true, Strict: true,
-		Opens:    audit == hook.AuditAll && (p.reads || !p.broker) && !k.enforces(),
-		Reads:    p.reads && (audit == hook.AuditAll || p.asks()),
+		Opens:    audit == hook.AuditAll && (p.reads && !p.hides || !p.broker) && !k.enforces(),
+		Reads:    p.reads && !p.hides && (audit == hook.AuditAll || p.asks()),
 		RuleText: name,
 	})
 }

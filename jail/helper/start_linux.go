@@ -478,9 +478,10 @@ func (b *build) tellInit() error {
 	env = append(env, session+v.name)
 	b.spec.Process = jail.Process{Argv: v.doc.Argv, Env: env, Cwd: v.doc.Cwd}
 	b.spec.Audit = v.res.Audit.Files
-	b.spec.Broker = b.broker
+	b.spec.Broker, b.spec.Hide = b.broker, b.hides
+	b.spec.Kernel = b.hides && v.s.kernel.enforces()
 	b.spec.Opens, b.parts.Opens = v.opens != nil, v.opens
-	if b.spec.Fifos = nil; b.spec.Opens {
+	if b.spec.Fifos = nil; b.spec.Opens && !b.hides {
 		for _, m := range b.spec.Mounts {
 			if (m.Kind == jail.Bind || m.Kind == jail.Overlay) && m.IsDir && b.marked(m.Target)&unix.FAN_OPEN_PERM != 0 {
 				b.spec.Fifos = append(b.spec.Fifos, m.Target)
