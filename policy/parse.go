@@ -68,7 +68,7 @@ func parseDocument(s *source) (*Document, error) {
 		return nil, err
 	}
 	d := &Document{File: name, At: map[string]At{}}
-	dec := &decoder{source: s, at: d.At}
+	dec := &decoder{source: s, at: d.At, tables: map[string]bool{}}
 	if err := dec.table(root, "", reflect.ValueOf(d).Elem()); err != nil {
 		return nil, err
 	}
@@ -84,7 +84,8 @@ func parseDocument(s *source) (*Document, error) {
 // decoder fills Go values from nodes, by the json names of their fields.
 type decoder struct {
 	*source
-	at map[string]At
+	at     map[string]At
+	tables map[string]bool // lists whose entries may be tables
 }
 
 func (d *decoder) table(n *node, path string, v reflect.Value) error {
@@ -95,6 +96,7 @@ func (d *decoder) table(n *node, path string, v reflect.Value) error {
 	var names []string
 	for i := range v.NumField() {
 		if name := keyOf(v.Type().Field(i)); name != "" {
+			d.tables[join(path, name)] = takesTables(v.Type().Field(i))
 			fields[name] = v.Field(i)
 			names = append(names, name)
 		}
@@ -110,6 +112,32 @@ func (d *decoder) table(n *node, path string, v reflect.Value) error {
 		}
 	}
 	return nil
+}
+
+// takesTables says whether the entries of a list may be tables: { glob = ..., hide = ... }.
+func takesTables(f reflect.StructField) bool { return strings.HasSuffix(f.Tag.Get("item"), "?") }
+
+// entry reads an entry of a list that may be a table.
+func (d *decoder) entry(n *node, path string) (Item, error) {
+	it := Item{At: n.at}
+	for _, key := range n.sort {
+		switch v := n.keys[key]; {
+		case key == "glob" && v.kind == unstable.String:
+			it.Text, it.At = v.text, v.at
+		case key == "glob":
+			return it, d.errorf(v.at, "", "glob of %s wants a string, not %s", path, v.what())
+		case key == "hide" && v.kind == unstable.Bool:
+			it.Hide = v.text == "true"
+		case key == "hide":
+			return it, d.errorf(v.at, "", "hide of %s wants true or false, not %s", path, v.what())
+		default:
+			return it, d.errorf(v.key, didYouMean(key, []string{"glob", "hide"}), "unknown key %q in an entry of %s", key, path)
+		}
+	}
+	if n.keys["glob"] == nil {
+		return it, d.errorf(n.at, `write { glob = "**/.env", hide = true }`, "an entry of %s has no glob", path)
+	}
+	return it, nil
 }
 
 func (d *decoder) value(n *node, path string, v reflect.Value) error {
@@ -171,6 +199,14 @@ func (d *decoder) list(n *node, path string, v reflect.Value) error {
 	for i, c := range n.list {
 		switch x := v.Index(i).Addr().Interface().(type) {
 		case *Item:
+			if c.kind == unstable.Table && d.tables[path] {
+				it, err := d.entry(c, path)
+				if err != nil {
+					return err
+				}
+				*x = it
+				continue
+			}
 			if c.kind != unstable.String {
 				return d.errorf(c.at, "", "%s wants a list of strings, not %s", path, c.what())
 			}

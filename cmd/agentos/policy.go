@@ -167,6 +167,9 @@ func (p *program) effective(r *policy.Resolved) {
 			if x.Except {
 				what = "!" + what
 			}
+			if x.Hide {
+				what += " (hidden)"
+			}
 			t.row(string(x.Kind), event.Printable(x.Pos), event.Printable(what))
 		}
 	}
@@ -363,6 +366,9 @@ func (p *program) verdict(v policy.Verdict, depends bool) {
 		return
 	}
 	text := v.Rule.Text
+	if v.Hidden {
+		text += " (hidden: to the agent nothing of that name is there)"
+	}
 	p.out.linef("%s: %s %s", word, v.Rule.Kind, event.Printable(text))
 	p.out.linef("  at %s", event.Printable(v.Rule.Pos))
 }

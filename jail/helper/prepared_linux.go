@@ -121,8 +121,10 @@ type prepared struct {
 	broker  bool     // files are decided by the broker in init
 	blob    *os.File // sealed memfd: rules
 	program *os.File // sealed memfd: filter
-	// reads: opens that change nothing are decided by permission events instead.
+	// reads: opens that change nothing are decided by permission events instead; with hides the
+	// broker is asked first, so that a hidden name is ENOENT.
 	reads bool
+	hides bool     // names are hidden, which init does on every tier
 	marks sync.Map // what is asked about on a mount (uint64), by target
 
 	plans latest[string, plan]
@@ -182,16 +184,22 @@ func (p *prepared) make(s *Server) (err error) {
 		return err
 	}
 	p.rules = p.explain.Automaton()
-	p.broker = !s.kernel.enforces() && p.res.NeedsEngine()
+	p.hides = p.res.Hides()
+	p.broker = p.res.NeedsEngine() && (!s.kernel.enforces() || p.hides)
 	spec := seccomp.Spec{
 		Profile: p.res.Syscalls.Profile, Allow: p.res.Syscalls.Allow, Deny: p.res.Syscalls.Deny,
 		Userns: p.res.Syscalls.UserNamespaces,
 	}
 	switch {
+	case p.broker && s.kernel.enforces():
+		spec.Notify, spec.Missing = slices.Concat(broker.Looks, broker.LooksInKernel), attributes
 	case p.broker:
 		spec.Notify = broker.Notified
+		if p.hides {
+			spec.Notify = slices.Concat(broker.Notified, broker.Looks)
+		}
 		p.reads = s.kernel.opens == nil && opens.Covered(p.rules, jail.ProcMasks)
-		spec.Changes = p.reads
+		spec.Changes = p.reads && !p.hides
 	case s.kernel.enforces() && p.res.NeedsEngine():
 		spec.Missing = attributes
 	}

@@ -134,6 +134,9 @@ func (w *swap) possible() error {
 	if beyond := generation.Beyond(start.View(), w.res); len(beyond) > 0 {
 		return refuse(fmt.Sprintf("policy %s grants more than this session was given at its start: %s", w.res.Name, strings.Join(beyond, "; ")), "start a new session")
 	}
+	if w.res.Hides() && !start.Hides() {
+		return refuse(fmt.Sprintf("policy %s hides names, and this session was not made to look at each", w.res.Name), "start a new session")
+	}
 	if !start.NeedsEngine() {
 		return refuse(fmt.Sprintf("policy %s, which the session was started with, has no rule about single files: nothing in it could hold others", start.Name), "start a new session")
 	}

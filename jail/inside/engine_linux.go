@@ -52,7 +52,7 @@ func (s *state) startBroker() error {
 	b, err := broker.New(broker.Config{
 		Listener: s.launch.listener, Rules: brokerBook{&s.book}, UID: s.spec.UID, GID: s.spec.GID,
 		Emit: s.events.emit, Audit: s.spec.Audit, Sockets: true,
-		Unix: s.spec.Unix, Private: s.spec.Private,
+		Unix: s.spec.Unix, Private: s.spec.Private, Hide: s.spec.Hide, Kernel: s.spec.Kernel,
 	})
 	if err != nil {
 		return err
