@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -270,16 +271,22 @@ func (p *program) policyExplain() *cobra.Command {
 Paths may begin with ~/ or be relative to the workspace. The exit status is 0 if it is allowed, or depends on the arguments of a system call; 126 if it is denied.`,
 		Example: "  agentos policy explain read .env\n  agentos policy explain connect api.github.com:443 --policy standard",
 		Args:    count(2, 2, "an operation and its object"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			if !slices.Contains(policy.Ops(), policy.Op(args[0])) {
 				return &orchestrator.Error{Err: fmt.Errorf("there is no operation %q", args[0]), Hint: "one of read, write, exec, connect, syscall, env"}
+			}
+			op := policy.Op(args[0])
+			if args[1] == "" {
+				return &orchestrator.Error{Err: fmt.Errorf("%s what? its object is empty", op), Hint: c.CommandPath() + " --help"}
+			}
+			if _, _, err := net.SplitHostPort(args[1]); err != nil && op == policy.OpConnect {
+				return &orchestrator.Error{Err: fmt.Errorf("%q is no destination", args[1]), Hint: "HOST:PORT or ADDRESS:PORT, such as api.github.com:443 or [2001:db8::1]:443"}
 			}
 			o.Environ, o.Home = p.environ, p.home
 			r, err := orchestrator.Resolve(o)
 			if err != nil {
 				return err
 			}
-			op := policy.Op(args[0])
 			var v policy.Verdict
 			if op.File() {
 				e, err := r.Explainer()

@@ -296,6 +296,9 @@ func ask(t testing.TB, c *rpc.Client, triples ...any) (out []*rpc.Asked) {
 func TestResolvedIsKept(t *testing.T) {
 	s := bare(t)
 	s.opt.Org = t.TempDir()
+	if err := os.Chmod(s.opt.Org, 0o755); err != nil { // whatever the umask
+		t.Fatal(err)
+	}
 	draftOf := func(fd int) *session {
 		t.Helper()
 		conn, _ := talk(t, s)
