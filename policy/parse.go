@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2/unstable"
@@ -35,7 +36,7 @@ func (e *Error) Error() string {
 // Load reads and parses the policy file at path. The error is an [*Error] or
 // one of package os.
 func Load(path string) (*Document, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO that nobody writes to is empty, not waited for
 	if err != nil {
 		return nil, fmt.Errorf("read policy: %w", err)
 	}

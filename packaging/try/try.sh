@@ -55,7 +55,7 @@ if [ $# -gt 0 ]; then
 		say "agentos audit show --denied                      (what it was refused, and by which rule)"
 		"$agentos" audit show --denied
 	fi
-	say "the record stays: sudo $agentos audit show; the helper does not, unless you sudo make install"
+	say "the record stays: sudo $agentos audit show; the helper does not, unless you make install"
 	exit $rc
 fi
 
