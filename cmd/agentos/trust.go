@@ -304,6 +304,9 @@ func (p *program) leaves(ctx context.Context, g orchestrator.Gate, s *trust.Sess
 	if exit.Totals == nil {
 		return
 	}
+	if !s.Silent && exit.Totals.Altered == 0 && exit.Totals.Lost == 0 {
+		return // the record says of no file that it was altered
+	}
 	if exit.Totals.Records > trustRecords {
 		p.keepNote(s)
 		p.err.note("a record of %d events was not searched for files that your tools will run or obey", exit.Totals.Records)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/broker"
+	"github.com/agentos/agentos/jail/generation"
 	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/packet"
@@ -115,6 +116,7 @@ type prepared struct {
 	compile sync.Mutex // over making the rest
 	ready   bool       // it is made
 	explain *policy.Explainer
+	answers generation.Answers // of explain
 	rules   *glob.Automaton
 	filter  seccomp.Program
 	sum     string   // hash of filter

@@ -84,7 +84,7 @@ func (r *recorder) totals() *rpc.Totals {
 	r.tallying.Lock()
 	defer r.tallying.Unlock()
 	t := r.tally
-	return &rpc.Totals{Records: t.Records, Denied: t.Denied, Lost: t.Lost, Escapes: t.Escapes, Limits: slices.Clone(t.Limits)}
+	return &rpc.Totals{Records: t.Records, Denied: t.Denied, Lost: t.Lost, Escapes: t.Escapes, Altered: t.Altered, Limits: slices.Clone(t.Limits)}
 }
 
 func (s *Server) newRecorder(v *session) (*recorder, error) {

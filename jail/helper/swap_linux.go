@@ -165,7 +165,7 @@ func (w *swap) do() error {
 	began := time.Now()
 	w.number = w.old.Number + 1
 	book := v.record.Load().rules
-	book.Add(generation.Rules{Number: w.number, From: bootClock(), Policy: w.res, Explain: now.explain})
+	book.Add(generation.Rules{Number: w.number, From: bootClock(), Policy: w.res, Explain: now.explain, Answers: &now.answers})
 	told := make(chan error, 1)
 	go func() { told <- w.tellInit(now, w.number) }()
 	inKernel := w.tellKernel(now, w.number)
