@@ -169,14 +169,6 @@ func (p *prepared) compiled(s *Server) error {
 	return err
 }
 
-// attributes are the calls on extended attributes that only the broker can judge
-// (getxattr(2), setxattr(2), removexattr(2)). The kernel's hooks are not told the
-// mount, so no rule can be found there; what reads by a descriptor was opened for
-// reading, and is judged.
-var attributes = []string{
-	"getxattr", "lgetxattr", "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr",
-}
-
 func (p *prepared) make(s *Server) (err error) {
 	if p.explain, err = p.res.Explainer(); err != nil {
 		return err
@@ -187,13 +179,10 @@ func (p *prepared) make(s *Server) (err error) {
 		Profile: p.res.Syscalls.Profile, Allow: p.res.Syscalls.Allow, Deny: p.res.Syscalls.Deny,
 		Userns: p.res.Syscalls.UserNamespaces,
 	}
-	switch {
-	case p.broker:
+	if p.broker {
 		spec.Notify = broker.Notified
 		p.reads = s.kernel.opens == nil && opens.Covered(p.rules, jail.ProcMasks)
 		spec.Changes = p.reads
-	case s.kernel.enforces() && p.res.NeedsEngine():
-		spec.Missing = attributes
 	}
 	if p.filter, err = s.filter.Build(spec); err != nil {
 		return err
