@@ -36,7 +36,9 @@ const (
 	NetMapRulesSmall       = "rules_small"
 	NetMapScratches        = "scratches"
 	NetMapSlots            = "slots"
+	NetMapTaints           = "taints"
 	NetMapUnixPeers        = "unix_peers"
+	NetMapUntold           = "untold"
 	NetProgCheckBind4      = "check_bind4"
 	NetProgCheckBind6      = "check_bind6"
 	NetProgCheckConnect4   = "check_connect4"
@@ -114,7 +116,9 @@ type NetMapSpecs struct {
 	RulesSmall *ebpf.MapSpec `ebpf:"rules_small"`
 	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
 	Slots      *ebpf.MapSpec `ebpf:"slots"`
+	Taints     *ebpf.MapSpec `ebpf:"taints"`
 	UnixPeers  *ebpf.MapSpec `ebpf:"unix_peers"`
+	Untold     *ebpf.MapSpec `ebpf:"untold"`
 }
 
 // NetVariableSpecs contains global variables before they are loaded into the kernel.
@@ -156,7 +160,9 @@ type NetMaps struct {
 	RulesSmall *ebpf.Map `ebpf:"rules_small"`
 	Scratches  *ebpf.Map `ebpf:"scratches"`
 	Slots      *ebpf.Map `ebpf:"slots"`
+	Taints     *ebpf.Map `ebpf:"taints"`
 	UnixPeers  *ebpf.Map `ebpf:"unix_peers"`
+	Untold     *ebpf.Map `ebpf:"untold"`
 }
 
 func (m *NetMaps) Close() error {
@@ -172,7 +178,9 @@ func (m *NetMaps) Close() error {
 		m.RulesSmall,
 		m.Scratches,
 		m.Slots,
+		m.Taints,
 		m.UnixPeers,
+		m.Untold,
 	)
 }
 

@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "2ac28392528b8b65"
+const version = "31af8311d69300b6"
