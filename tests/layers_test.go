@@ -16,6 +16,7 @@ const (
 	both side = iota
 	rootSide
 	userSide
+	netSide // netd: what parses bytes from the network, with no privilege; neither root nor the user links it
 )
 
 // floors is the whole map of the tree: imports go strictly down, and two packages on one floor never meet (whoever needs both
@@ -31,6 +32,8 @@ var floors = []struct {
 	{1, rootSide, "bpf/selftest", "kernel programs for the tests of bpf's headers; nothing but tests imports it"},
 	{0, rootSide, "jail/quiet", "memory that a resident program gives back; knows nothing of jails"},
 	{0, both, "jail/packet", "one SEQPACKET datagram with descriptors; knows no verb"},
+	{0, netSide, "netpolicy/address", "what an IP address is; knows no rule's text and dials nothing"},
+	{0, netSide, "netpolicy/name", "the one normal form of host names; knows no rule"},
 	{0, both, "policy/corpus", "policies and questions as text, for the tests of all evaluators; nothing but tests and benchmarks imports it"},
 	{0, both, "policy/glob", "the automaton, also walked in C: must depend on nothing"},
 
