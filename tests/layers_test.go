@@ -53,6 +53,8 @@ var floors = []struct {
 	{1, both, "netpolicy", "rules of a jail's network and the verbs between helper and netd, as data; decides nothing"},
 	{1, both, "policy", "the document; resolved by the caller and again by root"},
 
+	{2, netSide, "netpolicy/ruleset", "what a jail's rules say about a name, a destination, an address; pure"},
+	{2, netSide, "netpolicy/synthetic", "addresses that stand for names in one jail; knows no packet and no rule"},
 	{2, rootSide, "jail", "blueprint to live jail: gets a cgroup descriptor and filter bytes, knows neither package"},
 	{2, rootSide, "jail/generation", "which rules of a running jail judged an event, and what a running jail can take; pure"},
 	{2, both, "jail/why", "a denial in words, and what would allow it: for a jail's own questions and for its user"},
