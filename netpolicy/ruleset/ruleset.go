@@ -29,6 +29,7 @@ type Set struct {
 	rules  []netpolicy.Rule
 	exact  map[string][]int // index of rules, by Name.Name
 	below  map[string][]int
+	above  map[string]bool // names that have allowed names below them
 	any    []int
 	prefix []int
 	host   []int
@@ -39,13 +40,19 @@ func Compile(r netpolicy.Rules) (*Set, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	s := &Set{layers: r.Layers, ask: r.Ask, rules: slices.Clone(r.Rules), exact: map[string][]int{}, below: map[string][]int{}}
+	s := &Set{layers: r.Layers, ask: r.Ask, rules: slices.Clone(r.Rules), exact: map[string][]int{}, below: map[string][]int{}, above: map[string]bool{}}
 	for i := range s.rules {
 		rule := &s.rules[i]
 		if rule.Name != "" {
 			if n, err := name.Normal(rule.Name); err != nil || n != rule.Name {
 				return nil, fmt.Errorf("%w: rule %d (%s): name %q is not in its normal form", netpolicy.ErrRules, i, rule.At, rule.Name)
 			}
+		}
+		if rule.Kind == netpolicy.Below && !rule.Deny {
+			s.above[rule.Name] = true
+		}
+		for p := name.Parent(rule.Name); p != "" && !rule.Deny; p = name.Parent(p) {
+			s.above[p] = true
 		}
 		switch rule.Kind {
 		case netpolicy.Name:
@@ -92,6 +99,10 @@ func (s *Set) Exact() []string {
 	slices.Sort(out)
 	return out
 }
+
+// Above says whether names below n may be allowed: then n exists, if without
+// records, because a name that does not exist has none below it (RFC 8020).
+func (s *Set) Above(n string) bool { return s != nil && s.above[n] }
 
 // about returns the indexes of the rules about d, ascending. A rule that denies
 // addresses is about every form of d's.

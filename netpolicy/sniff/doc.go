@@ -28,7 +28,7 @@ var (
 	// ErrHello is a TLS handshake that does not begin with a ClientHello that everybody reads alike.
 	ErrHello = errors.New("TLS ClientHello")
 	// ErrECH is a ClientHello that may hide another one.
-	ErrECH = errors.New("Encrypted Client Hello is not allowed here, nor its GREASE form")
+	ErrECH = errors.New("a ClientHello with Encrypted Client Hello, or its GREASE form, may hide another name")
 	// ErrRequest is an HTTP request that not everybody reads alike.
 	ErrRequest = errors.New("HTTP request")
 )
