@@ -3,14 +3,10 @@
 package daemon_test
 
 import (
-	"bufio"
-	"bytes"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"slices"
@@ -104,109 +100,6 @@ func TestNames(t *testing.T) {
 	e := w.event(t, "denied name", func(e netpolicy.Event) bool { return e.Kind == netpolicy.Asked && e.Connection.Name == "evil.example" })
 	if e.Allowed || e.Type != "A" || e.Jail != "j" || e.Why == "" {
 		t.Errorf("event %+v", e)
-	}
-}
-
-func TestWeb(t *testing.T) {
-	w := newWorld(t)
-	for _, n := range []string{"web.example", "other.example", "api.example"} {
-		w.record(n+" A", webAddr)
-	}
-	limited := named("api.example", 80)
-	limited.Methods, limited.Paths = []string{"GET"}, []string{"/v1/*"}
-	w.add(t, netpolicy.Limits{}, named("web.example", 80, 443), limited, named("filed.example", 443))
-	go w.web(w.net.listen(t, webAddr+":443"), true)
-	go w.web(w.net.listen(t, webAddr+":80"), false)
-
-	get := func(n, sni string) (string, error) {
-		c, err := w.jail.dial(net.JoinHostPort(w.address(t, n), "443"))
-		if err != nil {
-			return "", err
-		}
-		defer c.Close()
-		s := tls.Client(c, &tls.Config{ServerName: sni, InsecureSkipVerify: true})
-		if _, err := fmt.Fprintf(s, "GET /x HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", sni); err != nil {
-			return "", err
-		}
-		b, err := io.ReadAll(s)
-		return string(b), err
-	}
-	if got, err := get("web.example", "web.example"); err != nil || !strings.HasSuffix(got, "hello from web.example") {
-		t.Errorf("TLS to an allowed name: %q, %v", got, err)
-	}
-	e := w.event(t, "opened", func(e netpolicy.Event) bool { return e.Kind == netpolicy.Opened })
-	if c := e.Connection; c.Name != "web.example" || c.Dialled.String() != webAddr+":443" || c.Rule != "rule 0" || c.Asked.Port() != 443 {
-		t.Errorf("event %+v", e)
-	}
-	e = w.event(t, "closed", func(e netpolicy.Event) bool { return e.Kind == netpolicy.Closed })
-	if c := e.Connection; c.Sent == 0 || c.Received == 0 {
-		t.Errorf("event %+v", e)
-	}
-	if got, err := get("filed.example", "filed.example"); err != nil || !strings.HasSuffix(got, "filed.example") { // from the host's hosts file
-		t.Errorf("TLS to a name in hosts: %q, %v", got, err)
-	}
-	w.seen()
-	for _, sni := range []string{"other.example", "", "WEB.example.evil.example"} {
-		if got, err := get("web.example", sni); err == nil {
-			t.Errorf("a ClientHello for %q passed: %q", sni, got)
-		}
-	}
-	if hits, _ := w.seen(); len(hits) > 0 {
-		t.Errorf("reached the server: %q", hits)
-	}
-	w.event(t, "denied", func(e netpolicy.Event) bool {
-		return e.Kind == netpolicy.Denied && strings.Contains(e.Why, "other.example")
-	})
-
-	for _, tt := range []struct {
-		name, send string
-		hits       string
-	}{
-		{"web.example", "GET /a HTTP/1.1\r\nHost: web.example\r\n\r\nGET /b HTTP/1.1\r\nHost: web.example\r\nConnection: close\r\n\r\n", "GET web.example /a, GET web.example /b"},
-		{"web.example", "POST /a HTTP/1.1\r\nHost: web.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET /b HTTP/1.0\r\nHost: web.example\r\n\r\n", "POST web.example /a, GET web.example /b"},
-		{"web.example", "GET /a HTTP/1.1\r\nHost: other.example\r\n\r\n", ""},
-		{"web.example", "GET /a HTTP/1.1\r\nHost: web.example:443\r\n\r\n", ""},
-		{"web.example", "POST /a HTTP/1.1\r\nHost: web.example\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", ""},
-		{"web.example", "SSH-2.0-x\r\n", ""},
-		{"web.example", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", ""},
-		{"api.example", "GET /v1/x HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n", "GET api.example /v1/x"},
-		{"api.example", "GET /v2/x HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n", ""},
-		{"api.example", "POST /v1/x HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", ""},
-		{"api.example", "GET /v1/../v2 HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n", ""},
-	} {
-		c, err := w.jail.dial(net.JoinHostPort(w.address(t, tt.name), "80"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(c, tt.send)
-		got, err := io.ReadAll(c)
-		c.Close()
-		hits, _ := w.seen()
-		if strings.Join(hits, ", ") != tt.hits || (err == nil) != (tt.hits != "") {
-			t.Errorf("%q: reached the server: %q (%q, %v)", tt.send, hits, got, err)
-		}
-	}
-	// A request for another host after an allowed one: it must not arrive, whatever came before.
-	for _, second := range []string{"GET /evil HTTP/1.1\r\nHost: other.example\r\n\r\n", "GET /evil HTTP/1.1\r\nHost: web.example\r\nHost: other.example\r\n\r\n", "garbage\r\n\r\n"} {
-		c, err := w.jail.dial(net.JoinHostPort(w.address(t, "web.example"), "80"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := bufio.NewReader(c)
-		_, _ = io.WriteString(c, "GET /first HTTP/1.1\r\nHost: web.example\r\n\r\n")
-		resp, err := http.ReadResponse(r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_, _ = io.WriteString(c, second)
-		if _, err := r.ReadByte(); !errors.Is(err, unix.ECONNRESET) {
-			t.Errorf("after %q: %v", second, err)
-		}
-		c.Close()
-		if hits, _ := w.seen(); strings.Join(hits, ", ") != "GET web.example /first" {
-			t.Errorf("after %q reached the server: %q", second, hits)
-		}
 	}
 }
 
@@ -373,119 +266,6 @@ func TestResolvedAddresses(t *testing.T) {
 	}
 	if !slices.Contains(hits, webAddr) {
 		t.Error("the public address was not reached")
-	}
-}
-
-func TestLiveRules(t *testing.T) {
-	w := newWorld(t)
-	w.record("a.example A", webAddr)
-	w.record("b.example A", webAddr)
-	budget := named("b.example", 7000)
-	budget.Budget = netpolicy.Budget{Bytes: 1 << 20}
-	w.add(t, netpolicy.Limits{Connections: 3}, named("a.example", 7000), budget)
-	l := w.net.listen(t, webAddr+":7000")
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { n, _ := io.Copy(c, c); w.hit(fmt.Sprint(n)); c.Close() }()
-		}
-	}()
-	echo := func(c net.Conn, s string) error {
-		if _, err := io.WriteString(c, s); err != nil {
-			return err
-		}
-		b := make([]byte, len(s))
-		if _, err := io.ReadFull(c, b); err != nil || string(b) != s {
-			return fmt.Errorf("%q, %v", b, err)
-		}
-		return nil
-	}
-	a, b := w.address(t, "a.example")+":7000", w.address(t, "b.example")+":7000"
-	one, err := w.jail.dial(a)
-	if err == nil {
-		err = echo(one, "hello")
-	}
-	two, err2 := w.jail.dial(b)
-	if err2 == nil {
-		err2 = echo(two, "hello")
-	}
-	if err != nil || err2 != nil {
-		t.Fatal(err, err2)
-	}
-	var list netpolicy.Connections
-	if err := netpolicy.Decode(w.ask(t, netpolicy.VerbConnections, netpolicy.Of{Jail: "j"}).Body, &list); err != nil || len(list.Connections) != 2 {
-		t.Fatalf("connections: %+v, %v", list, err)
-	}
-	if c := list.Connections[0]; c.Name != "a.example" || c.Sent != 5 || c.Received != 5 || c.Dialled.String() != webAddr+":7000" {
-		t.Errorf("connection %+v", c)
-	}
-	// The budget: what is over it does not arrive.
-	_, _ = two.Write(bytes.Repeat([]byte("x"), 2<<20))
-	if _, err := io.Copy(io.Discard, two); !errors.Is(err, unix.ECONNRESET) {
-		t.Errorf("over the budget: %v", err)
-	}
-	two.Close()
-	w.event(t, "cut", func(e netpolicy.Event) bool { return e.Kind == netpolicy.Cut && strings.Contains(e.Why, "rule 1") })
-	if three, err := w.jail.dial(b); err == nil {
-		if err := echo(three, "x"); err == nil {
-			t.Error("a spent budget lets bytes pass")
-		}
-		three.Close()
-	}
-	// Rules that do not hold together leave those that hold; so does an old generation.
-	bad := numbered([]netpolicy.Rule{{Kind: netpolicy.Name, Name: "UPPER", Ports: []netpolicy.Ports{{Low: 1, High: 2}}}})
-	if _, err := w.try(netpolicy.VerbSet, netpolicy.Set{Jail: "j", Generation: 2, Rules: bad}); err == nil {
-		t.Error("bad rules were taken")
-	}
-	if _, err := w.try(netpolicy.VerbSet, netpolicy.Set{Jail: "j", Generation: 1, Rules: netpolicy.Rules{}}); err == nil {
-		t.Error("an old generation was taken")
-	}
-	if err := echo(one, "still"); err != nil {
-		t.Errorf("after refused rules: %v", err)
-	}
-	w.ask(t, netpolicy.VerbSet, netpolicy.Set{Jail: "j", Generation: 2, Rules: numbered([]netpolicy.Rule{named("b.example", 7000)})})
-	if err := echo(one, "x"); err == nil {
-		t.Error("a connection outlives its rule")
-	}
-	if c, err := w.jail.dial(a); refused(c, err, "x") != nil {
-		t.Error("a removed rule lets a connection pass")
-	}
-	// Limits: the connections of a jail.
-	var open []net.Conn
-	for range 3 {
-		c, err := w.jail.dial(b)
-		if err == nil {
-			err = echo(c, "y")
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		open = append(open, c)
-	}
-	if c, err := w.jail.dial(b); refused(c, err, "y") != nil {
-		t.Error("more connections than the limit")
-	}
-	// The end: connections are cut, and the last event comes before the reply.
-	w.ask(t, netpolicy.VerbRemove, netpolicy.Remove{Jail: "j"})
-	closed := 0
-	w.mu.Lock()
-	for _, e := range w.events {
-		if e.Kind == netpolicy.Closed && e.Why == "the jail has ended" {
-			closed++
-		}
-	}
-	w.mu.Unlock()
-	if closed != 3 {
-		t.Errorf("%d connections were told as closed", closed)
-	}
-	for _, c := range open {
-		if err := echo(c, "z"); err == nil {
-			t.Error("a connection outlives its jail")
-		}
-		c.Close()
 	}
 }
 
