@@ -23,7 +23,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo -E env PATH=$$PATH")
 EXEC := $(shell [ "$$(id -u)" = 0 ] || echo '-exec "sudo -E"')
 # What the programs of one build call themselves; helper and init of different builds refuse each other. Without git: the sources.
 BUILD := $(shell git describe --always --dirty --abbrev=12 --match 'v*' 2>/dev/null || \
-  echo "src-$$(find audit bpf cgroup cmd jail orchestrator policy go.mod go.sum -type f ! -name '*_test.go' -print0 | LC_ALL=C sort -z | xargs -0 cat | sha256sum | cut -c1-12)")
+  echo "src-$$(find audit bpf cgroup cmd jail netpolicy orchestrator policy go.mod go.sum -type f ! -name '*_test.go' -print0 | LC_ALL=C sort -z | xargs -0 cat | sha256sum | cut -c1-12)")
 STAMP := -X github.com/agentos/agentos/jail/packet.build=$(BUILD)
 # Packages with tests that need root: found by their build tag, so that no list here can forget one.
 ROOTPKGS = $(shell grep -rlE '^//go:build .*\broot\b' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u | grep -vE '^\./tests/(agents|escape|script)$$')
@@ -45,6 +45,7 @@ bin: FORCE
 	@CGO_ENABLED=0 packaging/build.sh agentos -ldflags '$(STAMP)'
 	@CGO_ENABLED=1 packaging/build.sh agentos-helper -tags netgo,osusergo -ldflags '$(STAMP)'
 	@CGO_ENABLED=0 packaging/build.sh agentos-init -ldflags '-s -w $(STAMP)'
+	@CGO_ENABLED=0 packaging/build.sh agentos-netd -ldflags '$(STAMP)'
 FORCE:
 
 .PHONY: run
