@@ -4,21 +4,31 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/agentos/agentos/policy/glob"
 )
 
 // Dest is one parsed destination of [net]: whom and which ports.
 // Exactly one of Name, Prefix and Host is set.
 type Dest struct {
-	Name      string       // DNS name, lower case, no final dot; "*" for any name
-	Wild      bool         // "*.Name": every name below Name, not Name itself
-	Prefix    netip.Prefix // address or CIDR
-	Host      bool         // the loopback of the machine outside
-	Low, High uint16       // ports, both included
+	Name   string       // DNS name, lower case, no final dot; "*" for any name
+	Wild   bool         // "*.Name": every name below Name, not Name itself
+	Prefix netip.Prefix // address or CIDR
+	Host   bool         // the loopback of the machine outside
+	Ports  []Ports      // at least one, as written
 }
 
-var errDest = errors.New("want NAME:PORT, *.NAME:PORT, ADDRESS:PORT, CIDR:PORT or host:PORT; PORT may be 8000-8100 or *")
+// Ports is a range of ports, both ends included.
+type Ports struct{ Low, High uint16 }
+
+// maxPorts bounds the ranges of one destination.
+const maxPorts = 16
+
+var errDest = errors.New("want NAME:PORTS, *.NAME:PORTS, ADDRESS:PORTS, CIDR:PORTS or host:PORTS; PORTS is 443, 22,443, 8000-8100 or *")
 
 // ParseDest reads one destination. IPv6 stands in brackets: [2001:db8::]/32:443
 // is written [2001:db8::/32]:443.
@@ -68,9 +78,24 @@ func ParseDest(s string) (Dest, error) {
 
 func (d *Dest) ports(s string) error {
 	if s == "*" {
-		d.Low, d.High = 1, 65535
+		d.Ports = []Ports{{1, 65535}}
 		return nil
 	}
+	for part := range strings.SplitSeq(s, ",") {
+		p, err := parsePorts(part)
+		if err != nil {
+			return err
+		}
+		d.Ports = append(d.Ports, p)
+	}
+	if len(d.Ports) > maxPorts {
+		return fmt.Errorf("over %d ranges of ports", maxPorts)
+	}
+	return nil
+}
+
+// parsePorts reads "443" or "8000-8100".
+func parsePorts(s string) (Ports, error) {
 	low, high, ranged := strings.Cut(s, "-")
 	if !ranged {
 		high = low
@@ -78,16 +103,20 @@ func (d *Dest) ports(s string) error {
 	a, errA := strconv.ParseUint(low, 10, 16)
 	b, errB := strconv.ParseUint(high, 10, 16)
 	if errA != nil || errB != nil || a == 0 || b < a {
-		return errDest
+		return Ports{}, errDest
 	}
-	d.Low, d.High = uint16(a), uint16(b)
-	return nil
+	return Ports{uint16(a), uint16(b)}, nil
+}
+
+// port says whether the destination has that port.
+func (d Dest) port(port uint16) bool {
+	return slices.ContainsFunc(d.Ports, func(p Ports) bool { return p.Low <= port && port <= p.High })
 }
 
 // Matches says whether the destination covers host (a name in lower case, an
 // address, or "host") and port. Names never match addresses or the reverse.
 func (d Dest) Matches(host string, port uint16) bool {
-	if port < d.Low || port > d.High {
+	if !d.port(port) {
 		return false
 	}
 	if host == "host" {
@@ -110,8 +139,10 @@ func (d Dest) Matches(host string, port uint16) bool {
 
 // covers says whether every destination of e is one of d.
 func (d Dest) covers(e Dest) bool {
-	if e.Low < d.Low || e.High > d.High {
-		return false
+	for _, r := range e.Ports {
+		if !slices.ContainsFunc(d.Ports, func(p Ports) bool { return p.Low <= r.Low && r.High <= p.High }) {
+			return false
+		}
 	}
 	switch {
 	case e.Host:
@@ -125,7 +156,7 @@ func (d Dest) covers(e Dest) bool {
 	case e.Wild:
 		return d.Wild && (e.Name == d.Name || strings.HasSuffix(e.Name, "."+d.Name))
 	default:
-		return d.Matches(e.Name, e.Low)
+		return d.Matches(e.Name, e.Ports[0].Low)
 	}
 }
 
@@ -152,18 +183,200 @@ func validName(s string) bool {
 // splitHostPort reads the argument of an explained connect.
 func splitHostPort(s string) (host string, port uint16, err error) {
 	d, err := ParseDest(s)
-	if err != nil || d.Low != d.High || d.Wild || d.Name == "*" {
+	if err != nil || len(d.Ports) != 1 || d.Ports[0].Low != d.Ports[0].High || d.Wild || d.Name == "*" {
 		return "", 0, errors.New("want HOST:PORT or ADDRESS:PORT")
 	}
 	switch {
 	case d.Host:
-		return "host", d.Low, nil
+		return "host", d.Ports[0].Low, nil
 	case d.Prefix.IsValid():
 		if d.Prefix.Bits() != d.Prefix.Addr().BitLen() {
 			return "", 0, errors.New("want one address, not a range")
 		}
-		return d.Prefix.Addr().String(), d.Low, nil
+		return d.Prefix.Addr().String(), d.Ports[0].Low, nil
 	default:
-		return d.Name, d.Low, nil
+		return d.Name, d.Ports[0].Low, nil
 	}
+}
+
+// NetRule is one parsed entry of [net] allow or deny: a destination, and what
+// holds for connections to it. As text it is the destination and, after spaces,
+// options; a table of a policy file becomes that text:
+//
+//	api.example.com:443
+//	{to = "api.example.com:80", methods = ["GET"], budget = "50MB/day"}
+//	api.example.com:80 methods=GET budget=50MB/day
+type NetRule struct {
+	Dest
+	UDP     bool     // datagrams; without, TCP
+	Opaque  bool     // what is sent is not looked into: no check of the name in TLS or HTTP
+	Methods []string // of HTTP that is not encrypted; nil = any
+	Paths   []string // of HTTP that is not encrypted: globs, '*' within a component, '**' over several; nil = any
+	Budget  Budget   // zero = no limit
+}
+
+// Budget is how many bytes may go through a rule, both directions together.
+type Budget struct {
+	Bytes Bytes         // 0 = no limit
+	Per   time.Duration // 0 = over the whole session
+}
+
+// netTable is an entry of [net] as a table.
+type netTable struct {
+	To       string `json:"to" doc:"the destination, as in a plain entry"`
+	Protocol string `json:"protocol,omitzero" doc:"tcp when unset" enum:"tcp,udp"`
+	TLS      string `json:"tls,omitzero" doc:"opaque: what is sent is not looked into" enum:"opaque"`
+	Methods  []Item `json:"methods,omitzero" doc:"methods of plain HTTP"`
+	Paths    []Item `json:"paths,omitzero" doc:"paths of plain HTTP; * within a component, ** over several"`
+	Budget   string `json:"budget,omitzero" doc:"bytes in both directions: 50MB, 50MB/hour or 50MB/day"`
+}
+
+// text is the entry in one line, which is what the other layers of the program
+// and the root helper read.
+func (t netTable) text() (string, error) {
+	words := []string{t.To}
+	if t.Protocol == "udp" {
+		words = append(words, "udp")
+	}
+	if t.TLS != "" {
+		words = append(words, "tls="+t.TLS)
+	}
+	for _, l := range []struct {
+		key  string
+		list []Item
+	}{{"methods", t.Methods}, {"paths", t.Paths}} {
+		if l.list == nil {
+			continue
+		}
+		var all []string
+		for _, it := range l.list {
+			if strings.ContainsAny(it.Text, ", ") {
+				return "", fmt.Errorf("%s: %q has a space or comma; write it percent-encoded", l.key, it.Text)
+			}
+			all = append(all, it.Text)
+		}
+		words = append(words, l.key+"="+strings.Join(all, ","))
+	}
+	if t.Budget != "" {
+		words = append(words, "budget="+t.Budget)
+	}
+	return strings.Join(words, " "), nil
+}
+
+var errOption = errors.New("want udp, tls=opaque, methods=..., paths=... or budget=SIZE[/hour|/day]")
+
+// ParseNetRule reads one entry of [net] allow or deny. Errors name what is wrong
+// in one sentence.
+func ParseNetRule(s string) (NetRule, error) {
+	to, options, _ := strings.Cut(s, " ")
+	d, err := ParseDest(to)
+	if err != nil {
+		return NetRule{}, err
+	}
+	r := NetRule{Dest: d}
+	if options == "" {
+		if to != s {
+			return NetRule{}, errOption
+		}
+		return r, nil
+	}
+	seen := map[string]bool{}
+	for word := range strings.SplitSeq(options, " ") {
+		key, value, _ := strings.Cut(word, "=")
+		if seen[key] {
+			return NetRule{}, fmt.Errorf("option %s is there twice", key)
+		}
+		seen[key] = true
+		if err := r.option(key, value, word); err != nil {
+			return NetRule{}, err
+		}
+	}
+	if r.UDP && (r.Opaque || r.Methods != nil || r.Paths != nil) {
+		return NetRule{}, errors.New("a udp entry has no tls, methods or paths")
+	}
+	if r.Opaque && (r.Methods != nil || r.Paths != nil) {
+		return NetRule{}, errors.New("tls=opaque is not looked into, so it has no methods or paths")
+	}
+	return r, nil
+}
+
+func (r *NetRule) option(key, value, word string) (err error) {
+	switch {
+	case word == "udp":
+		r.UDP = true
+	case word == "tls=opaque":
+		r.Opaque = true
+	case key == "methods":
+		for m := range strings.SplitSeq(value, ",") {
+			if m == "" || len(m) > 32 || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {
+				return fmt.Errorf("%q is not an HTTP method in capitals", m)
+			}
+			r.Methods = append(r.Methods, m)
+		}
+	case key == "paths":
+		for p := range strings.SplitSeq(value, ",") {
+			if !strings.HasPrefix(p, "/") || len(p) > maxText {
+				return fmt.Errorf("path %q does not begin with /", p)
+			}
+			if err := validGlob(p); err != nil {
+				return fmt.Errorf("path %q: %w", p, err)
+			}
+			r.Paths = append(r.Paths, p)
+		}
+	case key == "budget":
+		r.Budget, err = parseBudget(value)
+	default:
+		return fmt.Errorf("option %q: %w", word, errOption)
+	}
+	return err
+}
+
+// periods are the times a budget can be for.
+var periods = map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour}
+
+func parseBudget(s string) (Budget, error) {
+	size, per, timed := strings.Cut(s, "/")
+	n, err := ParseBytes(size)
+	if err != nil {
+		return Budget{}, fmt.Errorf("budget: %w", err)
+	}
+	b := Budget{Bytes: n, Per: periods[per]}
+	if timed && b.Per == 0 {
+		return Budget{}, fmt.Errorf("budget: want SIZE/hour or SIZE/day, not %q", s)
+	}
+	return b, nil
+}
+
+// plain says that the rule has nothing but a destination: what deny entries are.
+func (r NetRule) plain() bool {
+	return !r.Opaque && r.Methods == nil && r.Paths == nil && r.Budget == (Budget{})
+}
+
+// covers says whether r grants all that o asks for. What o leaves open is open
+// wider than anything r names.
+func (r NetRule) covers(o NetRule) bool {
+	within := func(wide, narrow []string) bool {
+		return wide == nil || narrow != nil && !slices.ContainsFunc(narrow, func(s string) bool { return !slices.Contains(wide, s) })
+	}
+	return r.Dest.covers(o.Dest) && r.UDP == o.UDP && (r.Opaque || !o.Opaque) && within(r.Methods, o.Methods) && r.pathsCover(o.Paths) && r.Budget.covers(o.Budget)
+}
+
+// pathsCover tries a sample path of each glob, as for files.
+func (r NetRule) pathsCover(narrow []string) bool {
+	if r.Paths == nil {
+		return true
+	}
+	return narrow != nil && !slices.ContainsFunc(narrow, func(g string) bool {
+		return len(glob.Reference(r.Paths, sample(g))) == 0
+	})
+}
+
+func (b Budget) covers(o Budget) bool {
+	switch {
+	case b.Bytes == 0:
+		return true
+	case o.Bytes == 0 || o.Per != b.Per:
+		return false
+	}
+	return o.Bytes <= b.Bytes
 }

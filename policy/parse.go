@@ -113,7 +113,7 @@ func (d *decoder) table(n *node, path string, v reflect.Value) error {
 }
 
 func (d *decoder) value(n *node, path string, v reflect.Value) error {
-	if _, ok := d.at[path]; !ok && !strings.HasPrefix(path, "tests.") {
+	if _, ok := d.at[path]; !ok && !strings.HasPrefix(path, "tests.") && !strings.HasPrefix(path, allowKey+".") {
 		d.at[path] = n.at
 	}
 	if t, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
@@ -171,10 +171,11 @@ func (d *decoder) list(n *node, path string, v reflect.Value) error {
 	for i, c := range n.list {
 		switch x := v.Index(i).Addr().Interface().(type) {
 		case *Item:
-			if c.kind != unstable.String {
-				return d.errorf(c.at, "", "%s wants a list of strings, not %s", path, c.what())
+			text, err := d.entry(c, path)
+			if err != nil {
+				return err
 			}
-			*x = Item{Text: c.text, At: c.at}
+			*x = Item{Text: text, At: c.at}
 		case *Test:
 			x.At = c.at
 			if err := d.table(c, path+"."+strconv.Itoa(i), reflect.ValueOf(x).Elem()); err != nil {
@@ -183,6 +184,34 @@ func (d *decoder) list(n *node, path string, v reflect.Value) error {
 		}
 	}
 	return nil
+}
+
+// allowKey is the one list whose entries may be tables.
+const allowKey = "net.allow"
+
+// entry is the text of one entry of a list.
+func (d *decoder) entry(n *node, path string) (string, error) {
+	if n.kind == unstable.String {
+		return n.text, nil
+	}
+	if path != allowKey || n.kind != unstable.Table {
+		return "", d.errorf(n.at, "", "%s wants a list of strings, not %s", path, n.what())
+	}
+	var t netTable
+	if err := d.table(n, path+".0", reflect.ValueOf(&t).Elem()); err != nil {
+		return "", err
+	}
+	if t.To == "" {
+		return "", d.errorf(n.at, `write {to = "example.com:443", ...}`, "an entry of %s has no destination", path)
+	}
+	if t.Protocol != "" && t.Protocol != "tcp" && t.Protocol != "udp" {
+		return "", d.errorf(n.keys["protocol"].at, "known here: tcp, udp", "protocol %q is not known", t.Protocol)
+	}
+	text, err := t.text()
+	if err != nil {
+		return "", d.errorf(n.at, "", "%v", err)
+	}
+	return text, nil
 }
 
 func (d *decoder) mapping(n *node, path string, v reflect.Value) error {
@@ -235,6 +264,8 @@ func sectionName(path string) string {
 		return "the document"
 	case strings.HasPrefix(path, "tests."):
 		return "[[tests]]"
+	case strings.HasPrefix(path, allowKey+"."):
+		return "an entry of [net] allow"
 	default:
 		return "[" + path + "]"
 	}
