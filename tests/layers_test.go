@@ -47,6 +47,7 @@ var floors = []struct {
 	{1, userSide, "orchestrator/repo", "reads git repositories without running git; knows no session"},
 	{1, userSide, "orchestrator/terminal", "the user's terminal: raw mode, what an agent's output may do to it"},
 	{1, both, "jail/seccomp", "policy words to filter bytes; the only package with libseccomp, and only with cgo; users are told what its table says"},
+	{1, both, "netpolicy", "rules of a jail's network and the verbs between helper and netd, as data; decides nothing"},
 	{1, both, "policy", "the document; resolved by the caller and again by root"},
 
 	{2, rootSide, "jail", "blueprint to live jail: gets a cgroup descriptor and filter bytes, knows neither package"},
