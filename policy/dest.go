@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/agentos/agentos/policy/glob"
 )
 
 // Dest is one parsed destination of [net]: whom and which ports.
@@ -208,10 +206,12 @@ func splitHostPort(s string) (host string, port uint16, err error) {
 //	api.example.com:80 methods=GET budget=50MB/day
 type NetRule struct {
 	Dest
-	UDP     bool     // datagrams; without, TCP
+	UDP     bool     // datagrams too, not TCP alone
 	Opaque  bool     // what is sent is not looked into: no check of the name in TLS or HTTP
+	Private bool     // the name may stand for a private address
+	Records []string // DNS records besides addresses that may be asked for: TXT, SRV, MX
 	Methods []string // of HTTP that is not encrypted; nil = any
-	Paths   []string // of HTTP that is not encrypted: globs, '*' within a component, '**' over several; nil = any
+	Paths   []string // of HTTP that is not encrypted; a final '*' is any rest; nil = any
 	Budget  Budget   // zero = no limit
 }
 
@@ -221,30 +221,36 @@ type Budget struct {
 	Per   time.Duration // 0 = over the whole session
 }
 
-// netTable is an entry of [net] as a table.
+// netTable is an entry of [net] allow as a table.
 type netTable struct {
-	To       string `json:"to" doc:"the destination, as in a plain entry"`
-	Protocol string `json:"protocol,omitzero" doc:"tcp when unset" enum:"tcp,udp"`
-	TLS      string `json:"tls,omitzero" doc:"opaque: what is sent is not looked into" enum:"opaque"`
-	Methods  []Item `json:"methods,omitzero" doc:"methods of plain HTTP"`
-	Paths    []Item `json:"paths,omitzero" doc:"paths of plain HTTP; * within a component, ** over several"`
-	Budget   string `json:"budget,omitzero" doc:"bytes in both directions: 50MB, 50MB/hour or 50MB/day"`
+	To      string `json:"to" doc:"the destination, as in a plain entry"`
+	UDP     *bool  `json:"udp,omitzero" doc:"datagrams too, not TCP alone"`
+	TLS     string `json:"tls,omitzero" doc:"opaque: what is sent is not looked into" enum:"opaque"`
+	Private *bool  `json:"private,omitzero" doc:"the name may stand for a private address"`
+	Records []Item `json:"records,omitzero" doc:"DNS records besides addresses: TXT, SRV, MX"`
+	Methods []Item `json:"methods,omitzero" doc:"methods of plain HTTP"`
+	Paths   []Item `json:"paths,omitzero" doc:"paths of plain HTTP; a final * is any rest"`
+	Budget  string `json:"budget,omitzero" doc:"bytes in both directions: 50MB, 50MB/hour or 50MB/day"`
 }
 
-// text is the entry in one line, which is what the other layers of the program
-// and the root helper read.
+// text is the entry in one line, which is what the rest of the program and the
+// root helper read.
 func (t netTable) text() (string, error) {
 	words := []string{t.To}
-	if t.Protocol == "udp" {
-		words = append(words, "udp")
+	flag := func(word string, on *bool) {
+		if on != nil && *on {
+			words = append(words, word)
+		}
 	}
+	flag("udp", t.UDP)
+	flag("private", t.Private)
 	if t.TLS != "" {
 		words = append(words, "tls="+t.TLS)
 	}
 	for _, l := range []struct {
 		key  string
 		list []Item
-	}{{"methods", t.Methods}, {"paths", t.Paths}} {
+	}{{"records", t.Records}, {"methods", t.Methods}, {"paths", t.Paths}} {
 		if l.list == nil {
 			continue
 		}
@@ -263,21 +269,18 @@ func (t netTable) text() (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-var errOption = errors.New("want udp, tls=opaque, methods=..., paths=... or budget=SIZE[/hour|/day]")
+var errOption = errors.New("want udp, private, tls=opaque, records=..., methods=..., paths=... or budget=SIZE[/hour|/day]")
 
 // ParseNetRule reads one entry of [net] allow or deny. Errors name what is wrong
 // in one sentence.
 func ParseNetRule(s string) (NetRule, error) {
-	to, options, _ := strings.Cut(s, " ")
+	to, options, more := strings.Cut(s, " ")
 	d, err := ParseDest(to)
 	if err != nil {
 		return NetRule{}, err
 	}
 	r := NetRule{Dest: d}
-	if options == "" {
-		if to != s {
-			return NetRule{}, errOption
-		}
+	if !more {
 		return r, nil
 	}
 	seen := map[string]bool{}
@@ -291,9 +294,6 @@ func ParseNetRule(s string) (NetRule, error) {
 			return NetRule{}, err
 		}
 	}
-	if r.UDP && (r.Opaque || r.Methods != nil || r.Paths != nil) {
-		return NetRule{}, errors.New("a udp entry has no tls, methods or paths")
-	}
 	if r.Opaque && (r.Methods != nil || r.Paths != nil) {
 		return NetRule{}, errors.New("tls=opaque is not looked into, so it has no methods or paths")
 	}
@@ -304,31 +304,36 @@ func (r *NetRule) option(key, value, word string) (err error) {
 	switch {
 	case word == "udp":
 		r.UDP = true
+	case word == "private":
+		r.Private = true
 	case word == "tls=opaque":
 		r.Opaque = true
+	case key == "records":
+		r.Records, err = parseList(value, func(s string) bool { return s == "TXT" || s == "SRV" || s == "MX" }, "is not TXT, SRV or MX")
 	case key == "methods":
-		for m := range strings.SplitSeq(value, ",") {
-			if m == "" || len(m) > 32 || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {
-				return fmt.Errorf("%q is not an HTTP method in capitals", m)
-			}
-			r.Methods = append(r.Methods, m)
-		}
+		r.Methods, err = parseList(value, func(s string) bool {
+			return s != "" && len(s) <= 32 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == ""
+		}, "is not an HTTP method in capitals")
 	case key == "paths":
-		for p := range strings.SplitSeq(value, ",") {
-			if !strings.HasPrefix(p, "/") || len(p) > maxText {
-				return fmt.Errorf("path %q does not begin with /", p)
-			}
-			if err := validGlob(p); err != nil {
-				return fmt.Errorf("path %q: %w", p, err)
-			}
-			r.Paths = append(r.Paths, p)
-		}
+		r.Paths, err = parseList(value, func(s string) bool {
+			return strings.HasPrefix(s, "/") && !strings.Contains(strings.TrimSuffix(s, "*"), "*")
+		}, "is not a path that begins with / and has no * but at its end")
 	case key == "budget":
 		r.Budget, err = parseBudget(value)
 	default:
 		return fmt.Errorf("option %q: %w", word, errOption)
 	}
 	return err
+}
+
+func parseList(value string, ok func(string) bool, why string) ([]string, error) {
+	list := strings.Split(value, ",")
+	for _, s := range list {
+		if !ok(s) {
+			return nil, fmt.Errorf("%q %s", s, why)
+		}
+	}
+	return list, nil
 }
 
 // periods are the times a budget can be for.
@@ -347,27 +352,27 @@ func parseBudget(s string) (Budget, error) {
 	return b, nil
 }
 
-// plain says that the rule has nothing but a destination: what deny entries are.
-func (r NetRule) plain() bool {
-	return !r.Opaque && r.Methods == nil && r.Paths == nil && r.Budget == (Budget{})
-}
-
-// covers says whether r grants all that o asks for. What o leaves open is open
-// wider than anything r names.
+// covers says whether r grants all that o asks for. What an entry leaves open is
+// wider than anything another one names.
 func (r NetRule) covers(o NetRule) bool {
-	within := func(wide, narrow []string) bool {
-		return wide == nil || narrow != nil && !slices.ContainsFunc(narrow, func(s string) bool { return !slices.Contains(wide, s) })
-	}
-	return r.Dest.covers(o.Dest) && r.UDP == o.UDP && (r.Opaque || !o.Opaque) && within(r.Methods, o.Methods) && r.pathsCover(o.Paths) && r.Budget.covers(o.Budget)
+	flags := (r.UDP || !o.UDP) && (r.Opaque || !o.Opaque) && (r.Private || !o.Private)
+	return flags && r.Dest.covers(o.Dest) && r.Budget.covers(o.Budget) && subset(o.Records, r.Records) &&
+		(r.Methods == nil || o.Methods != nil && subset(o.Methods, r.Methods)) && r.coversPaths(o.Paths)
 }
 
-// pathsCover tries a sample path of each glob, as for files.
-func (r NetRule) pathsCover(narrow []string) bool {
+func subset(narrow, wide []string) bool {
+	return !slices.ContainsFunc(narrow, func(s string) bool { return !slices.Contains(wide, s) })
+}
+
+func (r NetRule) coversPaths(narrow []string) bool {
 	if r.Paths == nil {
 		return true
 	}
-	return narrow != nil && !slices.ContainsFunc(narrow, func(g string) bool {
-		return len(glob.Reference(r.Paths, sample(g))) == 0
+	return narrow != nil && !slices.ContainsFunc(narrow, func(n string) bool {
+		return !slices.ContainsFunc(r.Paths, func(w string) bool {
+			prefix, open := strings.CutSuffix(w, "*")
+			return w == n || open && strings.HasPrefix(n, prefix)
+		})
 	})
 }
 

@@ -171,7 +171,7 @@ func (r *Resolved) connect(arg string) Verdict {
 	}
 	return r.judgeOther(r.Net.Rules, NetAllow, NetDeny, func(rule *Rule) bool {
 		d, err := ParseNetRule(rule.Glob)
-		return err == nil && d.UDP == udp && d.Matches(host, port)
+		return err == nil && (d.UDP || !udp || rule.Kind == NetDeny) && d.Matches(host, port)
 	})
 }
 

@@ -204,9 +204,6 @@ func (d *decoder) entry(n *node, path string) (string, error) {
 	if t.To == "" {
 		return "", d.errorf(n.at, `write {to = "example.com:443", ...}`, "an entry of %s has no destination", path)
 	}
-	if t.Protocol != "" && t.Protocol != "tcp" && t.Protocol != "udp" {
-		return "", d.errorf(n.keys["protocol"].at, "known here: tcp, udp", "protocol %q is not known", t.Protocol)
-	}
 	text, err := t.text()
 	if err != nil {
 		return "", d.errorf(n.at, "", "%v", err)

@@ -136,9 +136,9 @@ func checkItem(kind, text string, globs bool) (hint string, err error) {
 		if text == "${agent.hosts}" {
 			return "", nil
 		}
-		r, err := ParseNetRule(text)
-		if err == nil && kind == "deny" && !r.plain() {
-			return "write the destination alone, with udp if it is about datagrams", errors.New("options go into allow")
+		_, err := ParseNetRule(text)
+		if err == nil && kind == "deny" && strings.Contains(text, " ") {
+			return "write the destination alone: a denial is of all", errors.New("options go into allow")
 		}
 		if err != nil && !strings.Contains(text, ":") {
 			return "add the port, such as " + text + ":443", err
