@@ -8,6 +8,8 @@
 //
 //	trace.c   exec, fork, exit, leaving the group; opens at sys_exit    every tier
 //	net.c     cgroup socket hooks                                       every tier
+//	owner.c   which process made a connection that netd took            every tier
+//	steer.c   a jail's connections and DNS to netd, by namespace        every tier
 //	files.c   paths: open, create, rename, link, remove, attributes     tiers A, B
 //	guard.c   exec, mounts, sockets, ptrace, bpf, passed descriptors    tiers A, B
 //
@@ -21,6 +23,7 @@
 //	include/walk.h      dentry to path and automaton state, safe under renames
 //	include/match.h     the component automaton (policy/glob writes its tables)
 //	include/emit.h      counted records
+//	include/reach.h     what netd takes from a jail
 //
 // Nothing here decides policy; programs answer from the automaton and flags they got.
 package bpf

@@ -21,6 +21,13 @@ type NetAddress struct {
 	Protocol uint32
 }
 
+type NetReachKey struct {
+	_         structs.HostLayout
+	Prefixlen uint32
+	Slot      uint32
+	Ip        [16]uint8
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -32,6 +39,7 @@ const (
 	NetMapJails            = "jails"
 	NetMapMachines         = "machines"
 	NetMapMembers          = "members"
+	NetMapReach            = "reach"
 	NetMapRulesLarge       = "rules_large"
 	NetMapRulesSmall       = "rules_small"
 	NetMapScratches        = "scratches"
@@ -110,6 +118,7 @@ type NetMapSpecs struct {
 	Jails      *ebpf.MapSpec `ebpf:"jails"`
 	Machines   *ebpf.MapSpec `ebpf:"machines"`
 	Members    *ebpf.MapSpec `ebpf:"members"`
+	Reach      *ebpf.MapSpec `ebpf:"reach"`
 	RulesLarge *ebpf.MapSpec `ebpf:"rules_large"`
 	RulesSmall *ebpf.MapSpec `ebpf:"rules_small"`
 	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
@@ -152,6 +161,7 @@ type NetMaps struct {
 	Jails      *ebpf.Map `ebpf:"jails"`
 	Machines   *ebpf.Map `ebpf:"machines"`
 	Members    *ebpf.Map `ebpf:"members"`
+	Reach      *ebpf.Map `ebpf:"reach"`
 	RulesLarge *ebpf.Map `ebpf:"rules_large"`
 	RulesSmall *ebpf.Map `ebpf:"rules_small"`
 	Scratches  *ebpf.Map `ebpf:"scratches"`
@@ -168,6 +178,7 @@ func (m *NetMaps) Close() error {
 		m.Jails,
 		m.Machines,
 		m.Members,
+		m.Reach,
 		m.RulesLarge,
 		m.RulesSmall,
 		m.Scratches,

@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "2ac28392528b8b65"
+const version = "3bc3ca6d7b21ad3f"
