@@ -12,7 +12,11 @@
 //	Build {} + [spec, filter, rules, tree, mounts ...], when limits and rules
 //	hold                                -->  steps of jail/inside, in order
 //	                                    <--  Ready {steps, check} | Failed {step, text}
-//	Run {proc, terminal} + [in out err] -->  forks the agent from the launch thread
+//	                                         a jail that stands: nothing has run in it
+//	Look, if it stood for a while     -->
+//	                                    <--  Look: the view is as it would be now | Failed
+//	Run {terminal} + [process, in out err]
+//	                                    -->  forks the agent from the launch thread
 //	                                    <--  Running {proc, pid} + [pty master] | Failed
 //	Run, Signal, Resize, Rules at any time ->
 //	                                    <--  Changed {proc, exited | stopped}
@@ -22,7 +26,8 @@
 //
 // An init may wait for Build for a while, so that most of a start is done before
 // it is asked for. Until then it is nobody's: it holds no file of anyone, and its
-// group, ids and namespaces have had no other process.
+// group, ids and namespaces have had no other process. It may wait for the first
+// Run as well: a Spec names no command, variable, working directory or terminal.
 //
 // Promises: a [Plan] is deterministic (golden-tested without root); init never
 // resolves a path that the user chose, it only moves mounts that were made from

@@ -21,7 +21,8 @@ import (
 // does with a Spec.
 type hand struct {
 	*jail.Jail
-	t *testing.T
+	t       *testing.T
+	command jail.Process
 }
 
 func goBuild(t *testing.T, bin string) {
@@ -130,7 +131,7 @@ func makeJail(t *testing.T, workspace string) *hand {
 		t.Fatal(err)
 	}
 	spec := plan.Spec
-	spec.Process = jail.Process{Argv: []string{"/bin/sh", "-c", "id; ls -la " + workspace + "; echo hi > " + workspace + "/made; cat /proc/self/status | grep -E 'Cap|NoNew|Secc'; ls / /dev /proc | head -80; cat /etc/passwd; exit 7"}, Env: []string{"PATH=/usr/bin:/bin"}, Cwd: workspace}
+	command := jail.Process{Argv: []string{"/bin/sh", "-c", "id; ls -la " + workspace + "; echo hi > " + workspace + "/made; cat /proc/self/status | grep -E 'Cap|NoNew|Secc'; ls / /dev /proc | head -80; cat /etc/passwd; exit 7"}, Env: []string{"PATH=/usr/bin:/bin"}, Cwd: workspace}
 	prog, err := seccomp.Build(seccomp.Spec{})
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +167,7 @@ func makeJail(t *testing.T, workspace string) *hand {
 	if err := j.Build(jail.Parts{Spec: spec, Filter: filter, Rules: rules, Tree: tree, Mounts: of(spec.Mounts)}); err != nil {
 		t.Fatal(err)
 	}
-	return &hand{j, t}
+	return &hand{j, t, command}
 }
 
 func TestInitRunsAProcess(t *testing.T) {
@@ -187,7 +188,11 @@ func TestInitRunsAProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := j.Control.Send(jail.Message{Op: jail.OpRun, ID: 1}, int(r.Fd()), int(w.Fd()), int(w.Fd())); err != nil {
+	process, err := j.command.Memfd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Control.Send(jail.Message{Op: jail.OpRun, ID: 1}, int(process.Fd()), int(r.Fd()), int(w.Fd()), int(w.Fd())); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := j.Control.Receive(&m); err != nil || m.Op != jail.OpRunning {

@@ -63,7 +63,6 @@ type Spec struct {
 	Mounts    []Mount  // parents before children
 	Allow     []Allow  // Landlock rules
 	OpenFiles uint64   // RLIMIT_NOFILE; 0 = leave
-	Process   Process  // the agent
 	Audit     string   // "all", "changes" or "denied"
 	Broker    bool     // files are decided by the broker (tiers C and D)
 	Opens     bool     // opens that change nothing are asked about by a fanotify group
@@ -73,7 +72,8 @@ type Spec struct {
 	Canaries  Canaries // what the jail check tries
 }
 
-// Process is what to execute.
+// Process is what to execute, the content of the memfd that comes with [OpRun].
+// Those after the agent leave out of Env and Cwd what is to be as the agent's.
 type Process struct {
 	Argv []string // Argv[0] is the absolute path of the program
 	Env  []string // K=V

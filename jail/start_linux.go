@@ -144,6 +144,42 @@ func (j *Jail) Build(p Parts) error {
 	return nil
 }
 
+// Memfd is p as it comes with [OpRun].
+func (p Process) Memfd() (*os.File, error) {
+	doc, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("encode process: %w", err)
+	}
+	f, err := Memfd("agentos-process", doc, false)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("rewind process: %w", err)
+	}
+	return f, nil
+}
+
+// TakeProcess reads what [Process.Memfd] made, for who will start it.
+func TakeProcess(f *os.File) (p Process, err error) {
+	data, err := io.ReadAll(f) // moves the offset, which both sides share: see Taken
+	if err != nil {
+		return p, fmt.Errorf("read process: %w", err)
+	}
+	if err := json.Unmarshal(data, &p); err != nil {
+		return p, fmt.Errorf("decode process: %w", err)
+	}
+	return p, nil
+}
+
+// Taken reports whether anybody has begun to read f, a memfd of [Process.Memfd]. An
+// init that ended before that has started nothing. What cannot be found out was taken.
+func Taken(f *os.File) bool {
+	at, err := f.Seek(0, io.SeekCurrent)
+	return err != nil || at != 0
+}
+
 // clone forks init on a thread that has entered the groups of its birth. A
 // thread that cannot come back is thrown away with its goroutine.
 func clone(program int, tmp string, attr *syscall.ProcAttr, enter func() (func() error, error)) (pid int, err error) {
@@ -178,10 +214,23 @@ func (j *Jail) drop() {
 	_ = j.stderr.Close()
 }
 
+// reap waits until init has ended and reaps it. It waits in the runtime's poller:
+// a system call that waits would keep a thread for each jail.
 func (j *Jail) reap() {
 	defer close(j.Ended)
+	if fd, err := unix.PidfdOpen(j.Pid, unix.PIDFD_NONBLOCK); err == nil { // our child: the pid is its until it is reaped
+		f := os.NewFile(uintptr(fd), "init")
+		defer f.Close()
+		if c, err := f.SyscallConn(); err == nil {
+			_ = c.Read(func(fd uintptr) bool {
+				p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+				n, err := unix.Poll(p, 0)
+				return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+			})
+		}
+	}
 	var ws unix.WaitStatus
-	for {
+	for { // what could not be waited for above is waited for here
 		_, err := unix.Wait4(j.Pid, &ws, 0, nil)
 		if !errors.Is(err, unix.EINTR) {
 			return

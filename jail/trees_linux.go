@@ -32,10 +32,11 @@ type Trees struct {
 	ended  chan struct{}
 	mounts int // mountinfo of the host: its poll says when that changed
 
-	mu     sync.Mutex
-	kept   []keptTree // latest last
-	made   int
-	expire *time.Timer
+	mu      sync.Mutex
+	kept    []keptTree // latest last
+	made    int
+	changes uint64 // of the host's mounts that were seen
+	expire  *time.Timer
 
 	scratch int // directory for covers, in the keeper's namespace
 }
@@ -120,9 +121,7 @@ func (t *Trees) run(f func() error) error {
 func (t *Trees) Clone(key string, plan []Mount, owner uint32, agent int, binds func() ([]*os.File, error)) (*os.File, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.changed() {
-		t.forget(len(t.kept))
-	}
+	t.look()
 	i := slices.IndexFunc(t.kept, func(k keptTree) bool { return k.key == key })
 	if i < 0 {
 		k, err := t.make(plan, owner, agent, binds)
@@ -172,6 +171,23 @@ func (t *Trees) prepare(name string) {
 	}
 	if next, err := t.copy(t.kept[i].fd); err == nil {
 		t.kept[i].next = next // else the next Clone says why
+	}
+}
+
+// Mounts is a number that is another one after anything was mounted or unmounted on
+// the host.
+func (t *Trees) Mounts() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.look()
+	return t.changes
+}
+
+// look drops all trees when the host's mounts have changed. t.mu is held.
+func (t *Trees) look() {
+	if t.changed() {
+		t.changes++
+		t.forget(len(t.kept))
 	}
 }
 

@@ -18,10 +18,7 @@ import (
 // Connect reaches the helper. When nobody listens it starts an embedded one if
 // that is permitted and we are root, and otherwise says what can be done.
 func Connect(ctx context.Context, c Connection) (Gate, error) {
-	socket := c.Socket
-	if socket == "" {
-		socket = DefaultSocket
-	}
+	socket := orDefault(c.Socket, DefaultSocket)
 	g, err := rpc.Dial(socket, c.Build)
 	switch {
 	case err == nil:

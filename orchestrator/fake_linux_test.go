@@ -156,18 +156,7 @@ func (f *fake) answer(r rpc.Request, files []*os.File) (any, []int, error) {
 		f.procs[n] = p
 		return rpc.Spawned{Proc: n}, p.fds(), nil
 	case rpc.Wait:
-		var w rpc.ProcRef
-		if err := packet.Unmarshal(r.Body, &w); err != nil {
-			return nil, nil, err
-		}
-		if n := f.notice; n != "" {
-			f.notice = ""
-			return rpc.Happened{What: "notice", Text: n}, nil, nil
-		}
-		p := f.procs[w.Proc]
-		f.mu.Unlock()
-		defer f.mu.Lock()
-		return <-p.happen, nil, nil
+		return f.wait(r)
 	case rpc.Signal:
 		var s rpc.SignalProc
 		if err := packet.Unmarshal(r.Body, &s); err != nil {
@@ -196,6 +185,25 @@ func (f *fake) answer(r rpc.Request, files []*os.File) (any, []int, error) {
 		return rpc.Sessions{Sessions: []rpc.Session{{ID: "s1", Name: "evil\n\x1b[31m", State: "running", Started: time.Unix(0, 0)}}}, nil, nil
 	}
 	return nil, nil, &rpc.Error{Code: rpc.Invalid, Text: "not in the fake: " + string(r.Verb)}
+}
+
+// wait answers what happens to a process. f.mu is held, but not while it waits.
+func (f *fake) wait(r rpc.Request) (any, []int, error) {
+	var w rpc.ProcRef
+	if err := packet.Unmarshal(r.Body, &w); err != nil {
+		return nil, nil, err
+	}
+	if n := f.notice; n != "" {
+		f.notice = ""
+		return rpc.Happened{What: "notice", Text: n}, nil, nil
+	}
+	p := f.procs[w.Proc]
+	if p == nil {
+		return nil, nil, &rpc.Error{Code: rpc.NotFound, Text: "no such process"}
+	}
+	f.mu.Unlock()
+	defer f.mu.Lock()
+	return <-p.happen, nil, nil
 }
 
 func (p *fakeProc) fds() []int {

@@ -225,6 +225,12 @@ func Launch(ctx context.Context, g Gate, p *Plan, tty *rpc.Terminal) (*Proc, err
 		if _, err := created.Answer(ctx, &draft); err != nil {
 			return fmt.Errorf("create jail: %w", err)
 		}
+		proc.ref = rpc.ProcRef{Session: draft.Session, Proc: 1}
+		asked, err := g.Ask(rpc.Wait, proc.ref) // now: what is short has ended before we hear of its start
+		if err != nil {
+			return err
+		}
+		proc.asked.Store(asked)
 		for _, a := range given {
 			if _, err := a.Answer(ctx, nil); err != nil {
 				return fmt.Errorf("give the jail its files: %w", err)
@@ -237,7 +243,6 @@ func Launch(ctx context.Context, g Gate, p *Plan, tty *rpc.Terminal) (*Proc, err
 		return nil, err
 	}
 	proc.Session, proc.Name = draft.Session, draft.Name
-	proc.ref = rpc.ProcRef{Session: draft.Session, Proc: proc.Started.Proc}
 	return proc, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -20,10 +21,11 @@ type Proc struct {
 
 	gate   Gate
 	ref    rpc.ProcRef
-	jail   bool     // the session's agent: ending it ends the jail
-	master *os.File // nil with pipes
-	in     *os.File // write end
-	out    *os.File // read ends
+	jail   bool                      // the session's agent: ending it ends the jail
+	master *os.File                  // nil with pipes
+	asked  atomic.Pointer[rpc.Asked] // what happens next, if that was asked already
+	in     *os.File                  // write end
+	out    *os.File                  // read ends
 	err    *os.File
 }
 
@@ -37,6 +39,9 @@ type Exit struct {
 
 // Close gives up our ends of the process' streams.
 func (p *Proc) Close() error {
+	if a := p.asked.Swap(nil); a != nil {
+		a.Forget()
+	}
 	closeFiles([]*os.File{p.master, p.in, p.out, p.err})
 	return nil
 }
@@ -66,7 +71,16 @@ func (p *Proc) Kill(ctx context.Context) error {
 // wait returns the next thing that happens to the process.
 func (p *Proc) wait(ctx context.Context) (rpc.Happened, error) {
 	var h rpc.Happened
-	if err := call(ctx, p.gate, rpc.Wait, p.ref, &h); err != nil {
+	asked := p.asked.Swap(nil)
+	if asked == nil {
+		var err error
+		if asked, err = p.gate.Ask(rpc.Wait, p.ref); err != nil {
+			return h, fmt.Errorf("wait for process: %w", err)
+		}
+	}
+	files, err := asked.Answer(ctx, &h)
+	closeFiles(files)
+	if err != nil {
 		return h, fmt.Errorf("wait for process: %w", err)
 	}
 	return h, nil

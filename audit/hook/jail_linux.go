@@ -172,6 +172,29 @@ func (h *Hook) Assign(id uint32, init int, spec Jail) error {
 	return h.followOpens()
 }
 
+// Follow sets Opens and Reads of a jail, in which nothing but init may run yet.
+func (h *Hook) Follow(id uint32, opens, reads bool) error {
+	if h.tier != TierC {
+		return nil
+	}
+	err := h.change(id, func(j *jail) error {
+		j.state.Flags &^= flagOpens | flagReads
+		if opens {
+			j.state.Flags |= flagOpens
+		}
+		if reads {
+			j.state.Flags |= flagReads
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.followOpens()
+}
+
 func (h *Hook) change(id uint32, f func(*jail) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

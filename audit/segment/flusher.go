@@ -75,7 +75,8 @@ func (f *flusher) rest() {
 		f.cur = &batch{}
 	}
 	f.mu.Unlock()
-	f.resting = f.out.rest() == nil
+	f.out.rest()
+	f.resting = true
 }
 
 // step does what is due. With force it stores every record up to target,

@@ -180,7 +180,7 @@ func build(t testing.TB, k Key, session string, runs ...int) ([][]byte, []Head) 
 	o := testOptions().withDefaults()
 	h := testHeader(session)
 	h.Format, h.Version, h.Segment, h.Key = formatName, Version, 1, k.ID()
-	out := &output{store: m, key: k, head: h, wall: o.wall, boot: o.boot, need: needFile}
+	out := &output{comp: &Compressor{}, store: m, key: k, head: h, wall: o.wall, boot: o.boot, need: needFile}
 	var heads []Head
 	must := func(err error) {
 		t.Helper()
@@ -207,7 +207,7 @@ func build(t testing.TB, k Key, session string, runs ...int) ([][]byte, []Head) 
 		} else {
 			must(out.sign(Running))
 		}
-		must(out.rest()) // as between bursts of events
+		out.rest() // as between bursts of events
 	}
 	must(out.sign(Closed))
 	return m.bytes(), heads

@@ -46,8 +46,9 @@ type output struct {
 	head  Header // of the current segment
 	wall  func() time.Time
 	boot  func() uint64
-	tell  func(Head)    // nil: nobody wants to know
-	zstd  *zstd.Encoder // nil while the log rests
+	tell  func(Head) // nil: nobody wants to know
+	comp  *Compressor
+	zstd  *zstd.Encoder // of comp, nil while the log rests
 
 	file   file
 	old    []file // earlier segments, not yet synced
@@ -61,15 +62,6 @@ type output struct {
 	last   Head
 	frame  []byte
 	pack   []byte
-}
-
-func newEncoder() (*zstd.Encoder, error) {
-	z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest),
-		zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(128<<10))
-	if err != nil {
-		return nil, fmt.Errorf("make zstd encoder: %w", err)
-	}
-	return z, nil
 }
 
 // write appends one frame or nothing.
@@ -139,7 +131,7 @@ func (o *output) block(b *batch) error {
 		return err
 	}
 	if o.zstd == nil {
-		z, err := newEncoder()
+		z, err := o.comp.take()
 		if err != nil {
 			return err
 		}
@@ -219,19 +211,18 @@ func syncFiles(s store, files []file) error {
 	return s.sync()
 }
 
-// rest gives back what only writing needs: 300 KB, most of it the encoder's.
-func (o *output) rest() error {
+// rest gives back what only writing needs.
+func (o *output) rest() {
 	o.frame, o.pack = nil, nil
-	if o.zstd == nil {
-		return nil
+	if o.zstd != nil {
+		o.zstd = nil
+		o.comp.give()
 	}
-	err := o.zstd.Close()
-	o.zstd = nil
-	return err
 }
 
 func (o *output) close() error {
-	errs := []error{o.rest()}
+	o.rest()
+	var errs []error
 	for _, f := range o.old {
 		errs = append(errs, f.Close())
 	}

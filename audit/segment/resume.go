@@ -16,7 +16,7 @@ var ErrDamaged = errors.New("audit log is damaged")
 // resume goes on with the log in a store, which it owns.
 func resume(s store, k Key, o Options) (*Writer, error) {
 	o = o.withDefaults()
-	out := &output{store: s, key: k, wall: o.wall, boot: o.boot, tell: o.OnHead}
+	out := &output{comp: o.Compressor, store: s, key: k, wall: o.wall, boot: o.boot, tell: o.OnHead}
 	cut, err := out.recover()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("resume audit log: %w", err), out.close())

@@ -34,6 +34,9 @@ type Options struct {
 	Memory      int           // bytes of encoded events kept while the disk is slow or full; 8 MiB
 	Retry       time.Duration // how long a held log waits to try again; 200 ms
 
+	// Compressor is what several logs of one process share; nil: this one has its own.
+	Compressor *Compressor
+
 	// OnState is called when the log becomes held and when it is no longer, by
 	// the writer's goroutine: it must not call Sync or Close.
 	OnState func(State)
@@ -68,6 +71,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Memory <= 0 {
 		o.Memory = 8 << 20
+	}
+	if o.Compressor == nil {
+		o.Compressor = &Compressor{}
 	}
 	if o.wall == nil {
 		o.wall = time.Now
@@ -130,7 +136,7 @@ func create(s store, k Key, h Header, o Options) (*Writer, error) {
 		return nil, errors.Join(fmt.Errorf("create audit log: %w", err), s.close())
 	}
 	h.Format, h.Version, h.Segment, h.Key = formatName, Version, 1, k.ID()
-	out := &output{store: s, key: k, head: h, wall: o.wall, boot: o.boot, tell: o.OnHead, need: needFile}
+	out := &output{comp: o.Compressor, store: s, key: k, head: h, wall: o.wall, boot: o.boot, tell: o.OnHead, need: needFile}
 	if err := out.ready(); err != nil {
 		return nil, errors.Join(fmt.Errorf("create audit log of %s: %w", h.Session, err), out.close())
 	}

@@ -48,16 +48,19 @@ func (c *conversation) create(f *os.File) (any, []*os.File, error) {
 	if err := checkDocument(doc, res.Vars); err != nil {
 		return nil, nil, err
 	}
-	sp, err := c.s.takeSpare()
+	id, err := newID()
 	if err != nil {
 		return nil, nil, err
 	}
 	v := &session{
-		s: c.s, id: sp.id, number: sp.number, spare: sp, policy: c.s.policies.get(res), owner: c.peer, doc: doc, res: res, made: time.Now(),
+		s: c.s, id: id, policy: c.s.policies.get(res), owner: c.peer, doc: doc, res: res, made: time.Now(),
 		procs: map[int]*proc{}, pending: map[uint64]chan initAnswer{}, wake: make(chan struct{}), done: make(chan struct{}),
 	}
-	v.push(func() error { sp.abandon(c.s); return nil }) // unless start claims it
 	if err := c.s.enter(v); err != nil {
+		v.close()
+		return nil, nil, err
+	}
+	if err := v.reserve(); err != nil {
 		v.close()
 		return nil, nil, err
 	}
@@ -182,7 +185,6 @@ func (s *Server) enter(v *session) error {
 		return &rpc.Error{Code: rpc.Busy, Text: fmt.Sprintf("a session named %q is running", v.name), Hint: "choose another --name"}
 	}
 	s.sessions[v.id] = v
-	s.byNumber[v.number] = v
 	return nil
 }
 
@@ -264,11 +266,7 @@ func agentIDs(p peer) (uid, gid int) {
 }
 
 // describe reads what a given descriptor is.
-func describe(g given) (jail.Given, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(g.file.Fd()), &st); err != nil {
-		return jail.Given{}, err
-	}
+func describe(g given, st *unix.Statx_t) (jail.Given, error) {
 	out := jail.Given{Path: g.path}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
@@ -287,40 +285,40 @@ func describe(g given) (jail.Given, error) {
 	return out, nil
 }
 
-// idmapFor chooses whose ids a tree is shown with: its owner's for what is the
-// caller's by its role, the system's for the rest.
-func (b *build) idmapFor(g given, all []given, system *os.File) (*os.File, error) {
+// owned are the host's ids of a tree that is the caller's.
+type owned struct{ uid, gid int }
+
+// idsFor chooses whose ids a tree is shown with: its owner's for what is the
+// caller's by its role, the system's (nil) for the rest.
+func (b *build) idsFor(g given) (*owned, error) {
 	// A caller with an ordinary uid has it inside too, and the system's map shows
 	// it. Others (root) get the map that makes what is theirs the agent's.
 	top := b.ownedTree(g.path)
-	if b.uid == b.v.owner.uid && b.gid == b.v.owner.gid || top == "" {
-		return system, nil
+	if b.uid == b.owner.uid && b.gid == b.owner.gid || top == "" {
+		return nil, nil
 	}
-	uid, gid, err := b.v.treeOwner(top, all)
-	if err != nil {
-		return nil, err
-	}
-	return b.v.s.ranges.Owner(b.base, uid, b.uid, gid, b.gid)
+	return b.treeOwner(top)
 }
 
 // treeOwner answers whose files the agent works on and makes below top: the
 // caller's, except that root may work on another user's workspace, whose files
 // stay that user's.
-func (v *session) treeOwner(top string, all []given) (uid, gid int, err error) {
-	if v.owner.uid != 0 || top != v.res.Vars.Workspace && !slices.Contains(v.res.Vars.Git, top) {
-		return v.owner.uid, v.owner.gid, nil
+func (b *build) treeOwner(top string) (*owned, error) {
+	caller := &owned{b.owner.uid, b.owner.gid}
+	if b.owner.uid != 0 || top != b.res.Vars.Workspace && !slices.Contains(b.res.Vars.Git, top) {
+		return caller, nil
 	}
-	for _, g := range all {
+	for _, g := range b.given {
 		if g.path != top {
 			continue
 		}
 		var st unix.Stat_t
 		if err := unix.Fstat(int(g.file.Fd()), &st); err != nil {
-			return 0, 0, fmt.Errorf("owner of %s: %w", top, err)
+			return nil, fmt.Errorf("owner of %s: %w", top, err)
 		}
-		return int(st.Uid), int(st.Gid), nil
+		return &owned{int(st.Uid), int(st.Gid)}, nil
 	}
-	return v.owner.uid, v.owner.gid, nil
+	return caller, nil
 }
 
 // ownedTree returns the tree that makes a path the caller's by its role, ""
@@ -400,20 +398,20 @@ func (b *build) searchable(dir string) bool {
 	return st.Mode&0o001 != 0
 }
 
-// makeHome makes the session's home layer: what the agent installs stays there
-// and goes with the session.
+// makeHome makes the jail's home layer: what the agent installs stays there
+// and goes with the jail.
 func (b *build) makeHome() error {
 	var err error
-	b.layer, err = layer.Make(filepath.Join(b.v.s.layersDir(), b.v.id), int(b.base)+b.uid, int(b.base)+b.gid)
+	b.layer, err = layer.Make(filepath.Join(b.s.layersDir(), b.sp.id), int(b.sp.base)+b.uid, int(b.sp.base)+b.gid)
 	if b.layer != nil {
-		b.v.push(b.layer.Remove)
-		b.v.shows(b.v.res.Vars.Home, b.layer.Home(), false)
+		b.push(b.layer.Remove)
+		b.trees = append(b.trees, ownTree{b.res.Vars.Home, b.layer.Home(), false})
 	}
 	return err
 }
 
-// layOver prepares an overlay: d is the user's directory, lower its descriptor.
-func (b *build) layOver(d jail.Given, lower *os.File) error {
+// layOver prepares an overlay: d is the user's directory.
+func (b *build) layOver(d jail.Given) error {
 	if !d.Dir {
 		return &rpc.Error{Code: rpc.Refused, Text: fmt.Sprintf("overlay %s: it is not a directory", d.Path)}
 	}
@@ -424,15 +422,11 @@ func (b *build) layOver(d jail.Given, lower *os.File) error {
 	if m != "" { // overlayfs would show what that mount hides
 		return &rpc.Error{Code: rpc.Refused, Text: fmt.Sprintf("overlay %s: something is mounted in it, at %s", d.Path, m), Hint: "name the directories beside it"}
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(lower.Fd()), &st); err != nil {
-		return fmt.Errorf("overlay %s: %w", d.Path, err)
-	}
-	dir, err := b.layer.Overlay(os.FileMode(st.Mode))
+	dir, err := b.layer.Overlay(os.FileMode(b.sources[d.Path].st.Mode))
 	if err != nil {
 		return fmt.Errorf("overlay %s: %w", d.Path, err)
 	}
-	b.v.shows(d.Path, filepath.Join(dir, layer.Upper), true)
+	b.trees = append(b.trees, ownTree{d.Path, filepath.Join(dir, layer.Upper), true})
 	return b.open(jail.Upper(d.Path), dir)
 }
 
@@ -460,39 +454,39 @@ func mountBelow(dir string) (string, error) {
 // shareTrees adds the directories that the sessions of this user and workspace
 // share. The workspace is the object that was given, so that another one that is
 // put at its path has none of its directories.
-func (b *build) shareTrees(in *jail.Input, all []given) error {
-	v := b.v
-	if len(v.res.Home.Persist) == 0 {
+func (b *build) shareTrees() error {
+	if len(b.res.Home.Persist) == 0 {
 		return nil
 	}
-	i := slices.IndexFunc(all, func(g given) bool { return g.path == v.res.Vars.Workspace })
+	i := slices.IndexFunc(b.given, func(g given) bool { return g.path == b.res.Vars.Workspace })
 	if i < 0 {
 		return &rpc.Error{Code: rpc.Refused, Text: "the policy keeps directories for a workspace that it does not show"}
 	}
-	identity, err := layer.Identify(int(all[i].file.Fd()))
+	identity, err := layer.Identify(int(b.given[i].file.Fd()))
 	if err != nil {
 		return err
 	}
-	ids, err := v.s.ranges.Owner(b.base, v.owner.uid, b.uid, v.owner.gid, b.gid)
-	if err != nil {
-		return err
-	}
-	for _, p := range v.res.Home.Persist {
-		own := layer.Owner{UID: v.owner.uid, Workspace: v.res.Vars.Workspace, Identity: identity, Path: strings.TrimPrefix(p, v.res.Vars.Home+"/")}
-		tree, release, err := v.s.shared.Take(own, v.owner.gid)
+	for _, p := range b.res.Home.Persist {
+		own := layer.Owner{UID: b.owner.uid, Workspace: b.res.Vars.Workspace, Identity: identity, Path: strings.TrimPrefix(p, b.res.Vars.Home+"/")}
+		tree, release, err := b.s.shared.Take(own, b.owner.gid)
 		if errors.Is(err, layer.ErrMany) {
 			return &rpc.Error{Code: rpc.Busy, Text: fmt.Sprintf("keep %s: %v", p, err), Hint: "agentos changes --persisted --remove removes those that you name"}
 		}
 		if err != nil {
 			return fmt.Errorf("keep %s: %w", p, err)
 		}
-		v.push(func() error { release(); return nil })
+		b.push(func() error { release(); return nil })
 		f, err := layer.OpenPath(tree)
 		if err != nil {
 			return err
 		}
-		b.sources[p] = source{file: f, own: true, attach: jail.Attach{IDMap: ids}}
-		in.System = append(in.System, jail.Given{Path: p, Dir: true, Exec: true, Own: true, Room: true})
+		src := source{file: f, own: true, mapped: true, ids: &owned{b.owner.uid, b.owner.gid}}
+		err = src.stat()
+		b.sources[p] = src // closed with the rest
+		if err != nil {
+			return err
+		}
+		b.in.System = append(b.in.System, jail.Given{Path: p, Dir: true, Exec: true, Own: true, Room: true})
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func bare(t testing.TB) *Server {
 	dir := t.TempDir()
 	s := &Server{
 		opt: Options{State: dir, Org: dir + "/none"}, build: "test", log: slog.New(slog.DiscardHandler), ranges: jail.NewRanges("test"),
-		sessions: map[string]*session{}, byNumber: map[uint32]*session{}, conns: map[int]int{}, kernel: &kernel{},
+		sessions: map[string]*session{}, byNumber: map[uint32]*spare{}, conns: map[int]int{}, kernel: &kernel{},
 	}
 	if err := s.makeDirsForTest(dir); err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func (s *Server) lacks(r *policy.Resolved) []rpc.Missing {
 // judge compares what is missing with what the policy requires.
 func (b *build) judge() error {
 	if b.report.Enforced == nil {
-		b.report.Missing = append(b.report.Missing, b.v.s.lacks(b.v.res)...)
+		b.report.Missing = append(b.report.Missing, b.s.lacks(b.res)...)
 	}
 	b.report.Enforced = nil
 	gone := map[string]bool{}
@@ -61,14 +61,14 @@ func (b *build) judge() error {
 			b.report.Enforced = append(b.report.Enforced, string(g))
 		}
 	}
-	if b.v.res.Resources.DiskWrite > 0 && !gone[diskWrite] {
+	if b.res.Resources.DiskWrite > 0 && !gone[diskWrite] {
 		b.report.Enforced = append(b.report.Enforced, diskWrite)
 	}
 	for _, m := range b.report.Missing {
 		g := policy.Guarantee(m.Guarantee)
-		if b.v.res.Require[g] == policy.Required {
+		if b.res.Require[g] == policy.Required {
 			return &rpc.Error{
-				Code: rpc.Unsupported, Text: fmt.Sprintf("policy %s requires %s (%s), which this machine does not give: %s", b.v.res.Name, g, b.v.res.Where["require."+m.Guarantee], m.Why),
+				Code: rpc.Unsupported, Text: fmt.Sprintf("policy %s requires %s (%s), which this machine does not give: %s", b.res.Name, g, b.res.Where["require."+m.Guarantee], m.Why),
 				Hint: m.Hint,
 			}
 		}
@@ -138,9 +138,6 @@ func (c *checked) get(key string) string {
 func (b *build) checkKey() string {
 	return fmt.Sprintf("%s %s %d %d %t %t", b.hash, b.sum, b.uid, b.gid, b.broker, b.reads)
 }
-
-// checkedIn is the session that passed the whole check, "" if none has.
-func (b *build) checkedIn() string { return b.v.s.checked.get(b.checkKey()) }
 
 var userRule = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 

@@ -85,15 +85,16 @@ const canaryTimeout = 30 * time.Second
 // observed takes one event of the kernel.
 func (s *Server) observed(number uint32, e event.Event) {
 	s.mu.Lock()
-	v := s.byNumber[number]
+	sp := s.byNumber[number]
 	s.mu.Unlock()
-	if v != nil && v.record.Load() != nil {
-		if e.Kind == event.Open && e.Errno == int(unix.ENOENT) && !v.looked(&e) {
-			return
-		}
-		if e.Pid != 0 && e.Pid == v.initPid.Load() {
-			e.JailPid = 1
-		}
+	if sp != nil {
+		sp.observed(e)
+	}
+}
+
+// observed records an event of the kernel.
+func (v *session) observed(e event.Event) {
+	if e.Kind != event.Open || e.Errno != int(unix.ENOENT) || v.looked(&e) {
 		v.record.Load().put(e)
 	}
 }
@@ -114,9 +115,13 @@ func (v *session) looked(e *event.Event) bool {
 // highWater holds a jail back while its ring is over half full.
 func (s *Server) highWater(number uint32, full bool) {
 	s.mu.Lock()
-	v := s.byNumber[number]
+	sp := s.byNumber[number]
 	s.mu.Unlock()
-	if v == nil || v.record.Load() == nil || v.res.Audit.OnOverload == "drop-and-count" {
+	if sp == nil {
+		return
+	}
+	v := sp.session()
+	if v == nil || v.res.Audit.OnOverload == "drop-and-count" {
 		return
 	}
 	v.record.Load().hold(ringFull, full)
@@ -153,8 +158,9 @@ func (k *kernel) reserve(number uint32, cgroupID uint64) error {
 }
 
 // assign gives a reserved jail its rules. From then on only init, by its host
-// pid, is trusted: it builds the view, which the rules are about.
-func (k *kernel) assign(number uint32, init int, p *prepared, name func(uint16) string) error {
+// pid, is trusted: it builds the view, which the rules are about. A jail that is built
+// ahead needs follow when it is used.
+func (k *kernel) assign(number uint32, init int, p *prepared, ahead bool, name func(uint16) string) error {
 	if k.h == nil {
 		return nil
 	}
@@ -167,10 +173,28 @@ func (k *kernel) assign(number uint32, init int, p *prepared, name func(uint16) 
 	}
 	return k.h.Assign(number, init, hook.Jail{
 		Rules: p.rules.Bytes(), Audit: audit, Enforce: true, Strict: true,
-		Opens:    audit == hook.AuditAll && (p.reads || !p.broker) && !k.enforces(),
-		Reads:    p.reads && (audit == hook.AuditAll || p.asks()),
+		Opens: !ahead && k.recordsOpens(p), Reads: !ahead && k.judgesReads(p),
 		RuleText: name,
 	})
+}
+
+// follow begins what assign leaves out of a jail that waits: the program that sees the ends
+// of opens on tier C costs every system call of the machine. Call before the agent runs.
+func (k *kernel) follow(number uint32, p *prepared) error {
+	if opens, reads := k.recordsOpens(p), k.judgesReads(p); opens || reads {
+		return k.h.Follow(number, opens, reads)
+	}
+	return nil
+}
+
+// recordsOpens reports whether opens are recorded where they end (tier C).
+func (k *kernel) recordsOpens(p *prepared) bool {
+	return k.h != nil && p.res.Audit.Files == "all" && (p.reads || !p.broker) && !k.enforces()
+}
+
+// judgesReads reports whether reading FIFOs and what is not there is seen to (tier C).
+func (k *kernel) judgesReads(p *prepared) bool {
+	return k.h != nil && p.reads && (p.res.Audit.Files == "all" || p.asks())
 }
 
 // opensText says how opens that change nothing are decided where rules are not in the kernel.

@@ -228,10 +228,10 @@ func (c *conversation) changes(m rpc.LayerRef) (any, []*os.File, error) {
 	}
 	out, files := rpc.Layers{Session: v.id, Name: v.name, Home: v.res.Vars.Home}, []*os.File{f}
 	uid, gid := agentIDs(v.owner)
-	ids, err := c.s.ranges.Back(v.spare.base, c.peer.uid, uid, c.peer.gid, gid)
 	v.mu.Lock()
-	trees := slices.Clone(v.trees)
+	base, trees := v.base, slices.Clone(v.trees)
 	v.mu.Unlock()
+	ids, err := c.s.ranges.Back(base, c.peer.uid, uid, c.peer.gid, gid)
 	for _, t := range trees {
 		if err == nil {
 			f, err = c.handout(t.dir, ids)

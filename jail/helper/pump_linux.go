@@ -13,7 +13,6 @@ import (
 	"github.com/agentos/agentos/audit/hook"
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/meter"
-	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/policy"
@@ -21,12 +20,12 @@ import (
 
 // attach starts the readers of a jail's two sockets. The channel is closed when
 // both have read to the end, which comes when init has ended.
-func (v *session) attach(j *jail.Jail, ready chan<- initAnswer) <-chan struct{} {
+func (v *session) attach(j *jail.Jail) <-chan struct{} {
 	var wg sync.WaitGroup
 	wg.Add(2)
 	go func() {
 		defer wg.Done()
-		v.readControl(j, ready)
+		v.readControl(j)
 	}()
 	go func() {
 		defer wg.Done()
@@ -40,7 +39,7 @@ func (v *session) attach(j *jail.Jail, ready chan<- initAnswer) <-chan struct{} 
 	return done
 }
 
-func (v *session) readControl(j *jail.Jail, ready chan<- initAnswer) {
+func (v *session) readControl(j *jail.Jail) {
 	for {
 		var m jail.Message
 		fds, err := j.Control.Receive(&m)
@@ -67,38 +66,11 @@ func (v *session) readControl(j *jail.Jail, ready chan<- initAnswer) {
 		case m.Op == jail.OpChanged:
 			packet.CloseAll(fds)
 			v.changed(j, m)
-		case m.Op == jail.OpMounted:
+		default: // what no init says now
 			packet.CloseAll(fds)
-			v.mark(j, ready)
-		default: // ready or failed, once
-			packet.CloseAll(fds)
-			select {
-			case ready <- initAnswer{Message: m}:
-			default:
-			}
 		}
 	}
 	v.initEnded(j)
-}
-
-// mark marks the mounts of a jail that is being built on which something is refused. Init
-// waits for the answer before it checks the jail.
-func (v *session) mark(j *jail.Jail, ready chan<- initAnswer) {
-	if v.opens == nil || v.now() != starting {
-		return // no init of ours asks for it
-	}
-	err := opens.Mark(v.opens, j.Pid, v.policy.marked)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
-		return // init has ended, and has said why; else the start times out
-	}
-	if err != nil {
-		select {
-		case ready <- initAnswer{Message: jail.Message{Op: jail.OpFailed, Step: "marks", Text: err.Error()}}:
-		default:
-		}
-		return
-	}
-	_ = j.Control.Send(jail.Message{Op: jail.OpMarked}) // a dead init ends the start
 }
 
 // changed notes what happened to a process and wakes the waiting.
@@ -257,8 +229,8 @@ func (s *Server) meterText() string {
 }
 
 // meterDisk ends the jail when it has written what the policy gives it.
-func (b *build) meterDisk() error {
-	v, limit := b.v, b.v.res.Resources.DiskWrite
+func (l *launch) meterDisk() error {
+	v, limit := l.v, l.v.res.Resources.DiskWrite
 	if limit == 0 || v.s.meter == nil {
 		return nil // judged
 	}
@@ -266,14 +238,14 @@ func (b *build) meterDisk() error {
 		text := fmt.Sprintf("disk_write = %s reached: the jail has written %d bytes to disk and was ended; %s sets the limit", limit, wrote, v.res.Where["resources.disk_write"])
 		v.record.Load().put(event.Event{Kind: event.Limit, Verdict: event.Deny, Name: "disk_write", Count: wrote, Detail: text})
 		v.notice(text)
-		if err := b.group.Kill(); err != nil {
+		if err := v.group.Kill(); err != nil {
 			v.s.log.Error("end jail at disk_write", "session", v.id, "error", err)
 		}
 	}
 	lost := func() {
 		v.record.Load().put(event.Event{Kind: event.Loss, Verdict: event.Deny, Count: 1, Detail: "bytes written by some threads were not counted: disk_write may be passed"})
 	}
-	stop, err := v.s.meter.Watch(b.group.FD(), b.base, jail.RangeSize, uint64(limit), reached, lost)
+	stop, err := v.s.meter.Watch(v.group.FD(), l.b.sp.base, jail.RangeSize, uint64(limit), reached, lost)
 	if err != nil {
 		return err
 	}

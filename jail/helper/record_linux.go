@@ -96,7 +96,7 @@ func (s *Server) newRecorder(v *session) (*recorder, error) {
 		return nil, err
 	}
 	defer log.Close()
-	w, err := segment.Create(log, s.key, segment.Header{Session: v.id, Policy: v.policy.hash, Kernel: kernelRelease()}, segment.Options{OnState: r.held})
+	w, err := segment.Create(log, s.key, segment.Header{Session: v.id, Policy: v.policy.hash, Kernel: kernelRelease()}, segment.Options{OnState: r.held, Compressor: &s.compressor})
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentos/agentos/audit/segment"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/layer"
@@ -48,30 +49,31 @@ var groupRule = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
 // Server is a running helper. New touches nothing; Open makes the machine ready.
 type Server struct {
-	opt       Options
-	build     string
-	log       *slog.Logger
-	init      *os.File
-	initFile  *os.File   // the program itself, for the jail check
-	locked    []*os.File // the cgroup parent and the state directory, flocked
-	ranges    *jail.Ranges
-	layout    cgroup.Layout
-	kernel    *kernel
-	meter     *meter.Meter // nil where the kernel does not count: unmetered says why
-	unmetered error
-	key       signer
-	audit     *os.File // the directory of all logs
-	filter    seccomp.Cache
-	policies  preparations
-	trees     *jail.Trees
-	shared    *layer.Store // directories that sessions of a workspace share
-	pool      pool
-	checked   checked
-	resolved  resolved
+	opt        Options
+	build      string
+	log        *slog.Logger
+	init       *os.File
+	initFile   *os.File   // the program itself, for the jail check
+	locked     []*os.File // the cgroup parent and the state directory, flocked
+	ranges     *jail.Ranges
+	layout     cgroup.Layout
+	kernel     *kernel
+	meter      *meter.Meter // nil where the kernel does not count: unmetered says why
+	unmetered  error
+	key        signer
+	audit      *os.File // the directory of all logs
+	compressor segment.Compressor
+	filter     seccomp.Cache
+	policies   preparations
+	trees      *jail.Trees
+	shared     *layer.Store // directories that sessions of a workspace share
+	pool       pool
+	checked    checked
+	resolved   resolved
 
 	mu       sync.Mutex
 	sessions map[string]*session // by id: drafts and running
-	byNumber map[uint32]*session
+	byNumber map[uint32]*spare
 	number   uint32
 	conns    map[int]int // by uid
 	wg       sync.WaitGroup
@@ -101,7 +103,7 @@ func Open(opt Options) (_ *Server, err error) {
 	}
 	s := &Server{
 		opt: opt, build: packet.Build(), log: opt.Logger, ranges: jail.NewRanges(opt.Group),
-		sessions: map[string]*session{}, byNumber: map[uint32]*session{}, conns: map[int]int{},
+		sessions: map[string]*session{}, byNumber: map[uint32]*spare{}, conns: map[int]int{},
 	}
 	// Nothing of this process, not even its /proc, is a user's to read.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

@@ -39,13 +39,13 @@ type session struct {
 	s      *Server
 	id     string
 	name   string
-	number uint32 // of the jail in the kernel's maps
 	owner  peer
 	doc    rpc.Document
 	res    *policy.Resolved
 	policy *prepared // what res comes to
 	made   time.Time
-	spare  *spare // what it becomes a jail from
+	spare  *spare // what becomes its jail, unless ahead does
+	ahead  *build // a jail that stands and may be what it needs
 
 	mu      sync.Mutex
 	phase   phase
@@ -59,7 +59,9 @@ type session struct {
 	notices []string
 	counts  cgroup.Counts // of limits hit, already told
 
-	initPid  atomic.Int32 // on the host, once there is one
+	stop     context.CancelFunc // of a start that is under way; nil before
+	number   uint32             // of the jail in the kernel's maps
+	base     uint32             // first host id of the jail
 	jail     *jail.Jail
 	group    *cgroup.Group
 	opens    *os.File                 // fanotify group, nil where nothing is asked about
@@ -79,13 +81,6 @@ type ownTree struct {
 	path    string // inside
 	dir     string // on disk
 	overlay bool
-}
-
-// shows notes what the session has at path.
-func (v *session) shows(path, dir string, overlay bool) {
-	v.mu.Lock()
-	v.trees = append(v.trees, ownTree{path, dir, overlay})
-	v.mu.Unlock()
 }
 
 // proc is a process that was asked for: 1 is the agent.
@@ -119,6 +114,39 @@ func (v *session) takeGiven() []given {
 	given := v.given
 	v.given = nil
 	return given
+}
+
+// order is what the session's jail is made for.
+func (v *session) order() order {
+	return order{owner: v.owner, prepared: v.policy, res: v.res, host: v.hostName(), user: userName(v.doc.Env), given: v.takeGiven()}
+}
+
+// reserve takes what the session's jail will probably be made of, or has it made.
+func (v *session) reserve() (err error) {
+	if v.ahead = v.s.takeAhead(v); v.ahead == nil {
+		v.spare, err = v.s.takeSpare()
+	} else {
+		v.ahead.askFresh() // it looks while the view is opened
+	}
+	v.push(func() error { // what start did not take
+		if v.ahead != nil {
+			v.ahead.abandon()
+		}
+		if v.spare != nil {
+			v.spare.abandon(v.s)
+		}
+		return nil
+	})
+	return err
+}
+
+// takeSpare returns what becomes the session's jail; it is the caller's.
+func (v *session) takeSpare() (*spare, error) {
+	if sp := v.spare; sp != nil {
+		v.spare = nil
+		return sp, nil
+	}
+	return v.s.takeSpare()
 }
 
 // push adds an undo step.
@@ -168,27 +196,17 @@ func (v *session) close() {
 		defer close(v.done)
 		v.advance(ended) // a start that is under way gives up at its next step
 		v.mu.Lock()
-		j := v.jail
+		j, stop := v.jail, v.stop
 		v.mu.Unlock()
+		if stop != nil {
+			stop()
+		}
 		if j != nil {
 			j.Kill()
 		}
 		v.building.Lock()
 		defer v.building.Unlock()
-		for {
-			v.mu.Lock()
-			n := len(v.undo)
-			if n == 0 {
-				v.mu.Unlock()
-				break
-			}
-			f := v.undo[n-1]
-			v.undo = v.undo[:n-1]
-			v.mu.Unlock()
-			if err := f(); err != nil {
-				v.s.log.Error("undo", "session", v.id, "error", err)
-			}
-		}
+		v.unwind(0)
 		v.mu.Lock()
 		for _, g := range v.given {
 			_ = g.file.Close()
@@ -197,11 +215,35 @@ func (v *session) close() {
 		v.mu.Unlock()
 		v.s.mu.Lock()
 		delete(v.s.sessions, v.id)
-		delete(v.s.byNumber, v.number)
 		v.s.mu.Unlock()
 		v.happened()
 	})
 	<-v.done
+}
+
+// undos is how many undo steps there are.
+func (v *session) undos() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.undo)
+}
+
+// unwind does the undo steps above the first n, last first. v.building is held.
+func (v *session) unwind(n int) {
+	for {
+		v.mu.Lock()
+		last := len(v.undo) - 1
+		if last < n {
+			v.mu.Unlock()
+			return
+		}
+		f := v.undo[last]
+		v.undo = v.undo[:last]
+		v.mu.Unlock()
+		if err := f(); err != nil {
+			v.s.log.Error("undo", "session", v.id, "error", err)
+		}
+	}
 }
 
 // find returns the caller's session of that id or name. Others' sessions do not
@@ -258,7 +300,15 @@ func (v *session) ask(m jail.Message, fds ...int) (initAnswer, error) {
 	if v.record.Load() != nil && v.record.Load().holds.Load()&logHeld != 0 { // init as well
 		return initAnswer{}, &rpc.Error{Code: rpc.Busy, Text: fmt.Sprintf("session %s is held until its audit log can be written", v.name), Hint: "free disk space, or agentos kill " + v.name}
 	}
+	select {
+	case <-j.Ended:
+		return initAnswer{}, errGone
+	default:
+	}
 	if err := j.Control.Send(m, fds...); err != nil {
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+			err = errors.Join(errGone, err)
+		}
 		return initAnswer{}, fmt.Errorf("tell init: %w", err)
 	}
 	select {
@@ -269,9 +319,12 @@ func (v *session) ask(m jail.Message, fds ...int) (initAnswer, error) {
 		}
 		return out, nil
 	case <-j.Ended:
-		return initAnswer{}, errors.New("init has ended")
+		return initAnswer{}, errEnded
 	}
 }
+
+// errEnded says that an init ended before it answered what it may have done.
+var errEnded = errors.New("init has ended")
 
 // initError makes of a failure that init reports one with a code: what could
 // not be executed is "not found" or "refused" as a shell would say.
@@ -289,7 +342,8 @@ func initError(m jail.Message) error {
 	return e
 }
 
-// wait answers when the process exited or stopped, or when there is a notice.
+// wait answers when the process exited or stopped, or when there is a notice; of a
+// session that starts, once it runs.
 func (c *conversation) wait(ctx context.Context, m rpc.ProcRef) (any, []*os.File, error) {
 	v, err := c.find(m.Session)
 	if err != nil {
@@ -299,7 +353,8 @@ func (c *conversation) wait(ctx context.Context, m rpc.ProcRef) (any, []*os.File
 		v.mu.Lock()
 		p, wake := v.procs[m.Proc], v.wake
 		switch {
-		case p == nil:
+		case v.phase < running: // asked with the start
+		case p == nil && v.phase == running:
 			v.mu.Unlock()
 			return nil, nil, &rpc.Error{Code: rpc.NotFound, Text: fmt.Sprintf("session %s has no process %d", v.name, m.Proc)}
 		case len(v.notices) > 0 && m.Proc == 1:
@@ -307,12 +362,12 @@ func (c *conversation) wait(ctx context.Context, m rpc.ProcRef) (any, []*os.File
 			v.notices = v.notices[1:]
 			v.mu.Unlock()
 			return rpc.Happened{What: "notice", Text: text}, nil, nil
-		case len(p.stops) > 0 && !p.exited:
+		case p != nil && len(p.stops) > 0 && !p.exited:
 			sig := p.stops[0]
 			p.stops = p.stops[1:]
 			v.mu.Unlock()
 			return rpc.Happened{What: "stopped", Signal: sig}, nil, nil
-		case p.exited:
+		case p != nil && p.exited:
 			out := rpc.Happened{What: "exited", Code: p.code, Signal: p.signal}
 			v.mu.Unlock()
 			return out, nil, nil
@@ -372,7 +427,7 @@ func (c *conversation) spawn(m rpc.SpawnProc, fds []*os.File) (any, []*os.File, 
 		return nil, nil, err
 	}
 	v.record.Load().put(event.Event{Kind: event.Spawn, Verdict: event.Allow, Argv: m.Argv, Path: m.Argv[0], Detail: fmt.Sprintf("uid %d pid %d", c.peer.uid, c.peer.pid)})
-	n, out, err := v.startProc(jail.Message{Op: jail.OpRun, Argv: m.Argv, Env: m.Env, Cwd: m.Cwd}, m.Terminal, fds)
+	n, out, err := v.startProc(jail.Process{Argv: m.Argv, Env: m.Env, Cwd: m.Cwd}, m.Terminal, fds)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,15 +12,12 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
-	"github.com/agentos/agentos/jail/generation"
 	"github.com/agentos/agentos/jail/layer"
 	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
@@ -41,218 +38,135 @@ const deleteTimeout = 10 * time.Second
 // canaryAddr is a documentation address (RFC 5737): nobody's, and no rule's.
 var canaryAddr = netip.MustParseAddrPort("192.0.2.1:9")
 
-// build is what the steps of a start fill.
-type build struct {
-	ctx  context.Context // ends with the conversation
-	v    *session
-	uid  int // of the agent, inside
-	gid  int
-	base uint32
+// order is what a jail is made for. Nothing in it is of one session: the session's
+// id, command, variables, terminal and record come when the jail stands.
+type order struct {
+	owner peer // its ids
 	*prepared
-	spec    jail.Spec
-	sources map[string]source // of mounts, by target
-	parts   jail.Parts
-	group   *cgroup.Group
-	report  rpc.Report
-	ready   chan initAnswer
-	answer  jail.Message
-	layer   *layer.Session
-	took    []jail.Step // of startSteps
-	log     chan recording
+	res   *policy.Resolved
+	host  string  // name of the jail's host
+	user  string  // login name inside
+	given []given // what the caller opened with its own rights; the order's
 }
 
-// startSteps make a jail, in order. Each pushes its undo. The name is what the
-// user sees when it fails.
-var startSteps = []struct {
-	name string
-	do   func(*build) error
-}{
-	{"policy", (*build).compilePolicy},
-	{"begin audit log", (*build).beginLog},
+// close closes what was given.
+func (o *order) close() {
+	for _, g := range o.given {
+		_ = g.file.Close()
+	}
+	o.given = nil
+}
+
+// build is what the steps of making a jail fill.
+type build struct {
+	order
+	s     *Server
+	ctx   context.Context // ends when nobody wants the jail any more
+	going func() error    // says the same, and why
+	uid   int             // of the agent, inside
+	gid   int
+
+	in        jail.Input
+	sources   map[string]source // of mounts, by target
+	identity  string            // of everything that decides what jail it is, see look
+	sp        *spare            // what it is made from
+	spec      jail.Spec
+	parts     jail.Parts
+	mounts    uint64 // state of the host's mounts before its were made
+	report    rpc.Report
+	checkedIn string // session that passed the whole check, "" if none had
+	answer    jail.Message
+	layer     *layer.Session
+	trees     []ownTree   // of the layer and of what sessions share, as the agent writes to them
+	asked     *os.File    // fanotify group, nil where nothing is asked about
+	took      []jail.Step // of buildSteps
+	ahead     bool        // it was not made for a session
+	stood     time.Time   // when the jail check was over
+	after     []func() error
+	mark      int // undo steps of the session before it had a jail
+}
+
+// buildSteps make a jail that stands: only a command is missing. The name is what
+// the user sees when it fails. They run at the start of a session, or before there
+// is one, so none of them knows a session.
+var buildSteps = []step[*build]{
 	{"home", (*build).makeHome},
 	{"mounts", (*build).makeMounts},
-	{"audit log", (*build).openLog},
-	{"init", (*build).adopt},
+	{"init", (*build).awaitSpare},
 	{"limits", (*build).limit},
-	{"disk meter", (*build).meterDisk},
 	{"kernel rules", (*build).assignRules},
 	{"guarantees", (*build).judge},
+	{"opens", (*build).makeGroup},
 	{"build", (*build).tellInit},
 	{"jail check", (*build).awaitReady},
 }
 
-// start builds the drafted jail and starts the agent in it.
-func (c *conversation) start(ctx context.Context, m rpc.StartJail, fds []*os.File) (any, []*os.File, error) {
-	v, err := c.find(m.Session)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := checkStdio(m.Terminal, fds); err != nil {
-		return nil, nil, err
-	}
-	if !v.advance(starting) {
-		return nil, nil, invalid("session %s was started before", v.name)
-	}
-	b := &build{v: v, base: v.spare.base, sources: map[string]source{}, ready: make(chan initAnswer, 1), prepared: v.policy}
-	b.uid, b.gid = agentIDs(v.owner)
-	v.building.Lock()
-	err = b.run(ctx)
+func (s *Server) newBuild(ctx context.Context, o order, going func() error) *build {
+	b := &build{order: o, s: s, ctx: ctx, going: going, sources: map[string]source{}}
+	b.uid, b.gid = agentIDs(o.owner)
+	return b
+}
+
+// make makes the jail of b.sp. When it fails nothing is left.
+func (b *build) make() error {
+	err := through(b, buildSteps, b.going, &b.took)
 	b.release()
-	v.building.Unlock()
 	if err != nil {
-		v.close()
-		return nil, nil, err
-	}
-	receipt, err := b.receipt()
-	if err != nil {
-		v.close()
-		return nil, nil, err
-	}
-	v.mu.Lock()
-	v.procs[1] = &proc{}
-	v.mu.Unlock()
-	_, out, err := v.startProc(jail.Message{Op: jail.OpRun}, m.Terminal, fds)
-	if err != nil {
-		v.close()
-		return nil, nil, err
-	}
-	if !v.advance(running) {
-		packet.CloseAll(out)
-		return nil, nil, &rpc.Error{Code: rpc.Failed, Text: "the session was ended while it started"}
-	}
-	c.s.pool.tmp.Store(uint64(v.res.Resources.Tmp))
-	c.s.refillSoon()
-	return rpc.Started{Session: v.id, Proc: 1, Report: b.report, Receipt: receipt}, out, nil
-}
-
-// checkStdio: with a terminal none, without exactly three pipes. Nothing else of
-// the caller's enters a jail: no file, no directory, no socket.
-func checkStdio(t *rpc.Terminal, fds []*os.File) error {
-	if t != nil {
-		if len(fds) != 0 {
-			return invalid("a terminal and descriptors exclude each other")
-		}
-		return nil
-	}
-	if len(fds) != 3 {
-		return invalid("want three pipes for stdin, stdout and stderr, not %d descriptors", len(fds))
-	}
-	for i, f := range fds {
-		var st unix.Stat_t
-		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-			return err
-		}
-		flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
-		want := unix.O_WRONLY
-		if i == 0 {
-			want = unix.O_RDONLY
-		}
-		if err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO || flags&unix.O_ACCMODE != want {
-			return invalid("descriptor %d is not the right end of a pipe", i)
-		}
-	}
-	return nil
-}
-
-func (b *build) run(ctx context.Context) error {
-	b.ctx = ctx
-	for _, st := range startSteps {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if b.v.now() != starting {
-			return &rpc.Error{Code: rpc.Failed, Text: "the session was ended while it started"}
-		}
-		began := time.Now()
-		err := st.do(b)
-		b.took = append(b.took, jail.Step{Name: st.name, Micros: time.Since(began).Microseconds()})
-		if err != nil {
-			var e *rpc.Error
-			if errors.As(err, &e) {
-				return err
-			}
-			return &rpc.Error{Code: rpc.Failed, Step: st.name, Text: err.Error()}
-		}
-	}
-	return nil
-}
-
-func (b *build) compilePolicy() error { return b.compiled(b.v.s) }
-
-// recording is a recorder, or why there is none.
-type recording struct {
-	*recorder
-	err error
-}
-
-// beginLog makes the log while the mounts are made: both wait for the kernel.
-func (b *build) beginLog() error {
-	b.log = make(chan recording, 1)
-	go func() {
-		r, err := b.v.s.newRecorder(b.v)
-		b.log <- recording{r, err}
-	}()
-	return nil
-}
-
-func (b *build) openLog() error {
-	log := <-b.log
-	b.log = nil
-	if log.err != nil {
-		return log.err
-	}
-	log.rules = generation.New(generation.Rules{Policy: b.v.res, Explain: b.explain})
-	b.v.record.Store(log.recorder)
-	b.v.push(log.Close)
-	return nil
-}
-
-// adopt makes the spare this session's.
-func (b *build) adopt() error {
-	v, sp := b.v, b.v.spare
-	if err := sp.wait(b.ctx); err != nil {
+		b.abandon()
 		return err
 	}
-	undo := sp.claim()
-	if undo == nil {
-		return errors.New("the jail was given up")
+	b.stood = time.Now()
+	return nil
+}
+
+// push adds what is undone when all of the jail is gone, last first.
+func (b *build) push(f func() error) { b.after = append(b.after, f) }
+
+// abandon undoes what nobody claimed, and what push added. Idempotent.
+func (b *build) abandon() {
+	b.sp.abandon(b.s)
+	for i := len(b.after) - 1; i >= 0; i-- {
+		if err := b.after[i](); err != nil {
+			b.s.log.Error("undo a jail", "id", b.sp.id, "error", err)
+		}
 	}
-	for _, f := range undo {
-		v.push(f)
-	}
-	if err := sp.revive(v.s); err != nil {
+	b.after = nil
+}
+
+// stands reports whether the jail, which was built ahead, is the one that now would
+// make: it shows the same objects of the same mounts in the same way under the same
+// policy to the same user, nothing was mounted or unmounted meanwhile, and its init
+// waits and finds nothing to add.
+func (b *build) stands(ctx context.Context, now *build) bool {
+	return b.identity == now.identity && b.mounts == b.s.trees.Mounts() && b.sp.usable() && b.isFresh(ctx)
+}
+
+// askFresh has the init of a jail that stands look whether it would build it in the same way
+// now. Nobody else reads its socket yet.
+func (b *build) askFresh() { _ = b.sp.jail.Control.Send(jail.Message{Op: jail.OpLook}) } // a dead init does not answer
+
+// isFresh is what init answers.
+func (b *build) isFresh(ctx context.Context) bool {
+	j := b.sp.jail
+	defer context.AfterFunc(ctx, j.Kill)()
+	_ = j.Control.SetDeadline(time.Now().Add(readyTimeout))
+	defer func() { _ = j.Control.SetDeadline(time.Time{}) }()
+	var m jail.Message
+	fds, err := j.Control.Receive(&m)
+	packet.CloseAll(fds)
+	return err == nil && m.Op == jail.OpLook
+}
+
+// awaitSpare returns when there is an init to build the jail.
+func (b *build) awaitSpare() error {
+	if err := b.sp.wait(b.ctx); err != nil {
 		return err
 	}
-	g, j := sp.group, sp.jail
-	b.group = g
-	v.record.Load().group.Store(g)
-	v.mu.Lock()
-	v.jail, v.group = j, g
-	v.initPid.Store(int32(j.Pid))
-	v.mu.Unlock()
-	if b.reads && b.asks() {
-		// Held until the jail is gone: with its last holder the marks end.
-		group, err := opens.NewGroup()
-		if err != nil {
-			return err
-		}
-		v.opens = group
-		v.push(group.Close)
-	}
-	pumps := v.attach(j, b.ready)
-	v.push(func() error {
-		killed := g.Kill() // everything at once, also what init could not reach
-		err := j.Stop()
-		if err == nil {
-			<-pumps // every event that was sent is in the log
-		}
-		return errors.Join(killed, err, j.Close())
-	})
-	return nil
+	return b.sp.revive(b.s)
 }
 
 func (b *build) limit() error {
-	missing, err := b.group.Limit(b.v.s.layout, limits(b.v.res))
+	missing, err := b.sp.group.Limit(b.s.layout, limits(b.res))
 	if err != nil {
 		return err
 	}
@@ -263,8 +177,7 @@ func (b *build) limit() error {
 }
 
 func (b *build) assignRules() error {
-	v := b.v
-	return v.s.kernel.assign(v.number, v.jail.Pid, b.prepared, v.record.Load().kernelRule)
+	return b.s.kernel.assign(b.sp.number, b.sp.jail.Pid, b.prepared, b.ahead, b.sp.ruleName)
 }
 
 // limits are the policy's resources as a group takes them.
@@ -276,8 +189,12 @@ func limits(r *policy.Resolved) cgroup.Limits {
 
 // source is an object that a jail will show.
 type source struct {
-	file   *os.File // O_PATH
-	attach jail.Attach
+	file   *os.File    // O_PATH
+	attach jail.Attach // without its id map until the range is known
+	ids    *owned      // whose ids it is shown with; nil: the system's
+	mapped bool        // it has an id map
+	st     unix.Statx_t
+	given  bool // the file is the order's
 	// system: read-only and the host's own, which may lie on a file system that
 	// knows no id maps (sysfs). Ids then show as nobody's; nothing more is allowed.
 	system bool
@@ -317,78 +234,81 @@ func (b *build) detachAll(targets []string) (out []*os.File, err error) {
 	return out, nil
 }
 
-// release closes what init has by now, or never will.
+// release closes what init has by now, or never will. Idempotent.
 func (b *build) release() {
-	if b.log != nil { // a step between the two failed
-		if log := <-b.log; log.err == nil {
-			_ = log.Close()
-		}
-	}
 	packet.CloseAll(append(b.parts.Mounts, b.parts.Tree))
-	for _, s := range b.sources {
-		_ = s.file.Close()
+	b.parts.Mounts, b.parts.Tree = nil, nil
+	for t, src := range b.sources {
+		if !src.given {
+			_ = src.file.Close()
+		}
+		delete(b.sources, t)
 	}
 }
 
-// makeMounts compiles the mount plan and makes the detached mounts for it.
-func (b *build) makeMounts() error {
-	v := b.v
-	in := jail.Input{
-		Name: v.hostName(), Build: v.s.build, UID: b.uid, GID: b.gid, User: userName(v.doc.Env), Home: v.res.Vars.Home,
-		Private: scratch, Tmp: uint64(v.res.Resources.Tmp), OpenFiles: uint64(v.res.Resources.OpenFiles), HomeBind: true,
+// look finds out what the jail will show, and says in b.identity everything that
+// decides what jail it is, except what is new in each: its id range and home.
+func (b *build) look() error {
+	b.in = jail.Input{
+		Name: b.host, Build: b.s.build, UID: b.uid, GID: b.gid, User: b.user, Home: b.res.Vars.Home,
+		Private: scratch, Tmp: uint64(b.res.Resources.Tmp), OpenFiles: uint64(b.res.Resources.OpenFiles), HomeBind: true,
 	}
-	system, err := v.s.ranges.System(b.base)
-	if err != nil {
-		return err
+	for _, d := range jail.Devices {
+		if err := b.open("/dev/"+d, "/dev/"+d); err == nil {
+			b.in.Devices = append(b.in.Devices, d)
+		} else if !errors.Is(err, unix.ENOENT) {
+			return err
+		}
 	}
-	if err := b.ownSources(&in); err != nil {
-		return err
-	}
-	given := v.takeGiven()
-	for _, g := range given {
-		b.sources[g.path] = source{file: g.file} // closed with the rest
-	}
-	if err := b.shareTrees(&in, given); err != nil {
-		return err
-	}
-	for _, g := range given {
-		d, err := describe(g)
+	for _, g := range b.given {
+		src := source{file: g.file, given: true, mapped: true}
+		if err := src.stat(); err != nil {
+			return fmt.Errorf("%s: %w", g.path, err)
+		}
+		d, err := describe(g, &src.st)
 		if err != nil {
 			return err
 		}
-		ids, err := b.idmapFor(g, given, system)
-		if err != nil {
+		if src.ids, err = b.idsFor(g); err != nil {
 			return err
 		}
 		e := b.view[g.path]
 		d.ReadOnly, d.Exec, d.Overlay = e.Access == policy.ReadOnly, e.Exec, e.Access == policy.Layered
-		d.Room = d.Overlay || slices.Contains(v.res.Vars.State, g.path)
-		if d.Overlay {
-			if err := b.layOver(d, g.file); err != nil {
-				return err
-			}
-		}
+		d.Room = d.Overlay || slices.Contains(b.res.Vars.State, g.path)
 		d.Own = !d.ReadOnly || b.ownedTree(g.path) != ""
-		b.sources[g.path] = source{
-			file: g.file, system: d.ReadOnly && ids == system, own: d.Own,
-			attach: jail.Attach{ReadOnly: d.ReadOnly || d.Overlay, NoExec: !d.Exec, IDMap: ids},
-		}
-		in.Given = append(in.Given, d)
+		src.system, src.own = d.ReadOnly && src.ids == nil, d.Own
+		src.attach = jail.Attach{ReadOnly: d.ReadOnly || d.Overlay, NoExec: !d.Exec}
+		b.sources[g.path] = src
+		b.in.Given = append(b.in.Given, d)
 	}
-	if v.owner.uid == 0 {
-		in.Given, in.Covers = b.openWays(in)
+	if b.owner.uid == 0 {
+		b.in.Given, b.in.Covers = b.openWays(b.in)
 	}
-	key, err := b.planKey(in)
+	key, err := b.key(true)
+	b.identity = fmt.Sprint(b.owner.uid, " ", b.owner.gid, " ", key)
+	return err
+}
+
+// makeMounts compiles the mount plan and makes the detached mounts for it.
+func (b *build) makeMounts() error {
+	b.mounts = b.s.trees.Mounts()
+	if err := b.ownSources(); err != nil {
+		return err
+	}
+	if err := b.mapIDs(); err != nil {
+		return err
+	}
+	key, err := b.key(false)
 	if err != nil {
 		return err
 	}
-	p, err := b.planned(key, func() (jail.Plan, error) { return jail.Compile(in) })
+	p, err := b.planned(key, func() (jail.Plan, error) { return jail.Compile(b.in) })
 	if err != nil {
 		return err
 	}
 	b.spec = p.Spec
-	b.spec.Session = v.id
-	b.parts.Tree, err = v.s.trees.Clone(key, p.Tree, b.base, b.uid, func() ([]*os.File, error) { return b.detachAll(p.shared) })
+	b.spec.Session = b.sp.id
+	b.parts.Tree, err = b.s.trees.Clone(key, p.Tree, b.sp.base, b.uid, func() ([]*os.File, error) { return b.detachAll(p.shared) })
 	if err != nil {
 		return err
 	}
@@ -396,14 +316,40 @@ func (b *build) makeMounts() error {
 	return err
 }
 
-// planKey says everything that decides what a plan and its shared tree are: the
+// mapIDs gives each source the id map of this jail's range.
+func (b *build) mapIDs() error {
+	for t, src := range b.sources {
+		if !src.mapped {
+			continue
+		}
+		var err error
+		if src.ids == nil {
+			src.attach.IDMap, err = b.s.ranges.System(b.sp.base)
+		} else {
+			src.attach.IDMap, err = b.s.ranges.Owner(b.sp.base, src.ids.uid, b.uid, src.ids.gid, b.gid)
+		}
+		if err != nil {
+			return err
+		}
+		b.sources[t] = src
+	}
+	return nil
+}
+
+// key says everything that decides what a plan and its shared tree are: the
 // words that go into it, whose ids it shows, and for each source which object of
-// which mount of the host it is, and how it is shown.
-func (b *build) planKey(in jail.Input) (string, error) {
-	words := in
+// which mount of the host it is, and how it is shown. What a jail has of its own is
+// another object each time, but in no tree, only its place is; with whole, which is
+// for a jail and not for a tree, it is said too.
+func (b *build) key(whole bool) (string, error) {
+	words := b.in
 	words.Given = nil // said below, object by object
+	base := uint32(0)
+	if !whole {
+		base = b.sp.base
+	}
 	h := sha256.New()
-	if err := json.NewEncoder(h).Encode([]any{words, b.hash, b.base}); err != nil {
+	if err := json.NewEncoder(h).Encode([]any{words, b.hash, base}); err != nil {
 		return "", err
 	}
 	var buf []byte
@@ -416,22 +362,29 @@ func (b *build) planKey(in jail.Input) (string, error) {
 	}
 	for _, t := range slices.Sorted(maps.Keys(b.sources)) {
 		src := b.sources[t]
-		var st unix.Statx_t
-		if err := unix.Statx(int(src.file.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_TYPE|unix.STATX_INO|unix.STATX_CTIME|unix.STATX_MNT_ID, &st); err != nil {
-			return "", fmt.Errorf("%s: %w", t, err)
-		}
+		st := &src.st
 		buf = append(append(buf, t...), 0)
 		buf = binary.LittleEndian.AppendUint16(buf, st.Mode&unix.S_IFMT)
 		flag(src.attach.ReadOnly)
 		flag(src.attach.NoExec)
-		flag(src.attach.IDMap != nil)
+		flag(src.mapped)
 		flag(src.own)
-		// What a jail has of its own is another object each time, but in no tree,
-		// only its place is; a link is in the tree by what it says.
-		if !src.own || st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		if src.ids != nil && whole {
+			buf = binary.LittleEndian.AppendUint32(buf, uint32(src.ids.uid))
+			buf = binary.LittleEndian.AppendUint32(buf, uint32(src.ids.gid))
+		}
+		link := st.Mode&unix.S_IFMT == unix.S_IFLNK // is in the tree by what it says
+		if whole {
+			buf = binary.LittleEndian.AppendUint16(buf, st.Mode)
+			buf = binary.LittleEndian.AppendUint32(buf, st.Uid)
+			buf = binary.LittleEndian.AppendUint32(buf, st.Gid)
+		}
+		if whole || !src.own || link {
 			buf = binary.LittleEndian.AppendUint64(buf, unix.Mkdev(st.Dev_major, st.Dev_minor))
 			buf = binary.LittleEndian.AppendUint64(buf, st.Ino)
 			buf = binary.LittleEndian.AppendUint64(buf, st.Mnt_id)
+		}
+		if !src.own || link { // the caller's own changes all the time, and is the same object
 			buf = binary.LittleEndian.AppendUint64(buf, uint64(st.Ctime.Sec))
 			buf = binary.LittleEndian.AppendUint32(buf, st.Ctime.Nsec)
 		}
@@ -440,24 +393,38 @@ func (b *build) planKey(in jail.Input) (string, error) {
 	return string(h.Sum(nil)), nil
 }
 
-// ownSources adds what every jail has whatever the policy says: devices, the
-// home layer, and what it has of ours to see.
-func (b *build) ownSources(in *jail.Input) error {
-	for _, d := range jail.Devices {
-		if err := b.open("/dev/"+d, "/dev/"+d); err == nil {
-			in.Devices = append(in.Devices, d)
-		} else if !errors.Is(err, unix.ENOENT) {
-			return err
-		}
-	}
-	fd, err := unix.FcntlInt(b.v.s.initFile.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+// ownSources adds what is new in every jail: the home layer, what it has of ours to
+// see, what it shares with other sessions, and layers over directories of the user's.
+func (b *build) ownSources() error {
+	fd, err := unix.FcntlInt(b.s.initFile.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	b.sources[jail.ToolPath] = source{file: os.NewFile(uintptr(fd), jail.ToolPath), attach: jail.Attach{ReadOnly: true}, own: true}
-	in.System = append(in.System, jail.Given{Path: jail.ToolPath, ReadOnly: true, Exec: true, Own: true})
-	in.Hint = why.Hint
-	return b.open(b.v.res.Vars.Home, b.layer.Home())
+	tool := source{file: os.NewFile(uintptr(fd), jail.ToolPath), attach: jail.Attach{ReadOnly: true}, own: true}
+	err = tool.stat()
+	b.sources[jail.ToolPath] = tool // closed with the rest
+	if err != nil {
+		return err
+	}
+	b.in.System = append(b.in.System, jail.Given{Path: jail.ToolPath, ReadOnly: true, Exec: true, Own: true})
+	b.in.Hint = why.Hint
+	if err := b.shareTrees(); err != nil {
+		return err
+	}
+	for _, d := range b.in.Given {
+		if d.Overlay {
+			if err := b.layOver(d); err != nil {
+				return err
+			}
+		}
+	}
+	return b.open(b.res.Vars.Home, b.layer.Home())
+}
+
+// stat reads what object of which mount the source is.
+func (s *source) stat() error {
+	const want = unix.STATX_TYPE | unix.STATX_MODE | unix.STATX_UID | unix.STATX_GID | unix.STATX_INO | unix.STATX_CTIME | unix.STATX_MNT_ID
+	return unix.Statx(int(s.file.Fd()), "", unix.AT_EMPTY_PATH, want, &s.st)
 }
 
 // open adds a path of ours, never of a user, as the source of a target.
@@ -466,20 +433,17 @@ func (b *build) open(target, path string) error {
 	if err != nil {
 		return err
 	}
-	b.sources[target] = source{file: os.NewFile(uintptr(fd), path), own: target != path}
-	return nil
+	src := source{file: os.NewFile(uintptr(fd), path), own: target != path}
+	err = src.stat()
+	b.sources[target] = src // closed with the rest
+	return err
 }
 
 // tellInit sends init everything it builds the jail of.
 func (b *build) tellInit() error {
-	v := b.v
-	const session = "AGENTOS_SESSION="
-	env := slices.DeleteFunc(slices.Clone(v.doc.Env), func(e string) bool { return strings.HasPrefix(e, session) })
-	env = append(env, session+v.name)
-	b.spec.Process = jail.Process{Argv: v.doc.Argv, Env: env, Cwd: v.doc.Cwd}
-	b.spec.Audit = v.res.Audit.Files
+	b.spec.Audit = b.res.Audit.Files
 	b.spec.Broker = b.broker
-	b.spec.Opens, b.parts.Opens = v.opens != nil, v.opens
+	b.spec.Opens, b.parts.Opens = b.asked != nil, b.asked
 	if b.spec.Fifos = nil; b.spec.Opens {
 		for _, m := range b.spec.Mounts {
 			if (m.Kind == jail.Bind || m.Kind == jail.Overlay) && m.IsDir && b.marked(m.Target)&unix.FAN_OPEN_PERM != 0 {
@@ -487,87 +451,96 @@ func (b *build) tellInit() error {
 			}
 		}
 	}
-	b.spec.Unix = v.res.Net.Unix
-	b.spec.Canaries = canaries(v.res, b.rules, b.spec.Broker || v.s.kernel.enforces(), v.s.kernel.enforces())
-	if b.checkedIn() != "" {
+	b.spec.Unix = b.res.Net.Unix
+	b.spec.Canaries = canaries(b.res, b.rules, b.spec.Broker || b.s.kernel.enforces(), b.s.kernel.enforces())
+	if b.checkedIn = b.s.checked.get(b.checkKey()); b.checkedIn != "" {
 		b.spec.Canaries = known(b.spec.Canaries)
 	}
 	b.parts.Spec, b.parts.Filter, b.parts.Rules = b.spec, b.program, b.blob
-	return v.jail.Build(b.parts)
+	if err := b.sp.jail.Build(b.parts); err != nil {
+		return b.gone(err)
+	}
+	return nil
 }
 
+// awaitReady waits until init has built and checked the jail. Nobody else reads
+// init's socket yet, and nothing runs that it could tell of.
 func (b *build) awaitReady() error {
-	ctx := b.ctx
-	t := time.NewTimer(readyTimeout)
-	defer t.Stop()
-	j := b.v.jail
-	select {
-	case m := <-b.ready:
-		if m.Op == jail.OpFailed {
-			return initError(m.Message)
+	j := b.sp.jail
+	defer context.AfterFunc(b.ctx, j.Kill)()
+	_ = j.Control.SetDeadline(time.Now().Add(readyTimeout))
+	err := b.receive()
+	if err == nil && b.answer.Op == jail.OpMounted && b.asked != nil {
+		if err = b.markMounts(); err == nil {
+			b.answer = jail.Message{}
+			err = b.receive()
 		}
-		b.answer = m.Message
-	case <-j.Ended:
-		select {
-		case m := <-b.ready:
-			if m.Op == jail.OpFailed {
-				return initError(m.Message)
-			}
-		case <-time.After(100 * time.Millisecond): // the pump may still be reading
-		}
-		return fmt.Errorf("init ended: %s", firstLine(j.Said()))
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
+	}
+	_ = j.Control.SetDeadline(time.Time{})
+	switch {
+	case errors.Is(err, errMarks):
+		return err
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("init was not ready after %s", readyTimeout)
+	case err != nil:
+		return b.gone(err)
+	case b.answer.Op == jail.OpFailed:
+		return initError(b.answer)
+	case b.answer.Op != jail.OpReady:
+		return fmt.Errorf("init said %q", b.answer.Op)
 	}
 	if b.answer.ABI == 0 {
 		b.missing(policy.Landlock, "the kernel has no Landlock", "boot with landlock in lsm=")
 		return b.judge()
 	}
-	if b.checkedIn() == "" {
-		b.v.s.checked.add(b.checkKey(), b.v.id)
-	}
 	return nil
 }
 
-// receipt writes the first record: what was checked, on what, with which result.
-func (b *build) receipt() (json.RawMessage, error) {
-	v := b.v
-	b.report.Tier = v.s.kernel.tier()
-	for _, r := range v.res.Refused {
-		b.report.Refused = append(b.report.Refused, r.String())
-	}
-	fields := map[string]any{
-		"session": v.id, "name": v.name, "agent": v.doc.Agent, "uid": v.owner.uid, "workspace": v.res.Vars.Workspace,
-		"policy": v.res.Name, "policy_sha256": b.hash, "filter_sha256": b.sum, "kernel": kernelRelease(),
-		"tier": b.report.Tier, "landlock_abi": b.answer.ABI, "enforced": b.report.Enforced, "missing": b.report.Missing,
-		"refused": b.report.Refused, "layers": v.res.Layers, "build_steps": b.took, "steps": b.answer.Steps, "checks": b.answer.Checks, "build": v.s.build,
-	}
-	if before := b.checkedIn(); before != v.id {
-		fields["checked_in"] = before // the session whose receipt has the checks that were not made again
-	}
-	out, err := json.Marshal(fields)
-	if err != nil {
-		return nil, err
-	}
-	v.record.Load().put(event.Event{Kind: event.Receipt, Verdict: event.Allow, Path: v.res.Vars.Workspace, Detail: string(out)})
-	v.record.Load().put(event.Event{Kind: event.Start, Verdict: event.Allow, Argv: v.doc.Argv, Path: v.doc.Argv[0], Detail: v.doc.Cwd})
-	return out, nil
+func (b *build) receive() error {
+	fds, err := b.sp.jail.Control.Receive(&b.answer)
+	packet.CloseAll(fds)
+	return err
 }
 
-// startProc asks init for a process and returns the terminal's master.
-func (v *session) startProc(m jail.Message, t *rpc.Terminal, fds []*os.File) (int, []*os.File, error) {
-	var nums []int
-	if t != nil {
-		m.TTY, m.Rows, m.Cols = true, t.Rows, t.Cols
+// makeGroup makes the group that asks init about opens for reading. It is held until
+// the jail is gone: with its last holder the marks end.
+func (b *build) makeGroup() (err error) {
+	if !b.reads || !b.asks() {
+		return nil
 	}
-	for _, f := range fds {
-		nums = append(nums, int(f.Fd()))
+	if b.asked, err = opens.NewGroup(); err == nil {
+		b.push(b.asked.Close)
 	}
-	a, err := v.ask(m, nums...)
-	if err != nil {
-		return 0, nil, err
+	return err
+}
+
+// errMarks says that opens of the jail could not be asked about.
+var errMarks = errors.New("mark the jail's mounts")
+
+// markMounts marks the mounts of the jail on which something is refused. Init waits for that
+// before it checks the jail.
+func (b *build) markMounts() error {
+	j := b.sp.jail
+	err := opens.Mark(b.asked, j.Pid, b.marked)
+	if err == nil {
+		_ = j.Control.Send(jail.Message{Op: jail.OpMarked}) // a dead init ends the start
+		return nil
 	}
-	return a.Proc, a.fds, nil
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // so it is with a process that ends
+		select {
+		case <-j.Ended:
+			return nil // and it may have said why
+		case <-time.After(time.Second):
+		}
+	}
+	return fmt.Errorf("%w: %w", errMarks, err)
+}
+
+// gone says why init does not answer: it has ended, or will now.
+func (b *build) gone(err error) error {
+	j := b.sp.jail
+	if stopped := j.Stop(); stopped != nil {
+		return errors.Join(err, stopped)
+	}
+	return fmt.Errorf("%w: %s", errGone, firstLine(j.Said()))
 }

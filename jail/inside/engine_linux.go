@@ -88,6 +88,21 @@ func (s *state) coverFifos() error {
 	return nil
 }
 
+// fresh answers nil if the FIFOs of the view are covered as they would be in a jail that is
+// built now. Of what init does to a view, that alone goes by what lies in it; init cannot
+// mount any more, so an error says that the jail is to be made anew.
+func (s *state) fresh() error {
+	if len(s.spec.Fifos) == 0 {
+		return nil
+	}
+	rules := s.rules() // of the build: nothing has run, and none were swapped
+	if rules.err != nil {
+		return rules.err
+	}
+	allows := func(path string) bool { return rules.Match(path).Allows(glob.Read) }
+	return opens.Missed(s.spec.Fifos, s.spec.UID, s.spec.GID, allows)
+}
+
 // sayMounted tells the helper that the view is whole, so that it marks the mounts on which
 // something is refused.
 func (s *state) sayMounted() error {

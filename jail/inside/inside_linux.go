@@ -27,6 +27,7 @@ type state struct {
 	stage   staged
 	launch  *launcher
 	spec    jail.Spec
+	agent   jail.Process  // the first that was started
 	parts   []*os.File    // of jail.PartSpec and so on
 	rules   func() loaded // waits for it
 	book    rulebook      // what the broker judges by
@@ -188,7 +189,7 @@ func (s *state) receive() error {
 // than ever wait in the kernel at the same time.
 const threads = 7
 
-// warmUp decodes a Spec once, because the first time builds the decoder, and has
+// warmUp decodes what will come once, because the first time builds the decoder, and has
 // the runtime make its threads now: when the jail has used up its process limit
 // it could make none, which is the end of a Go program.
 func (s *state) warmUp() error {
@@ -205,14 +206,20 @@ func (s *state) warmUp() error {
 	all.Wait()
 	sample := jail.Spec{
 		Mounts: []jail.Mount{{Kind: jail.Tmpfs, Target: "/tmp", Mode: 0o1777}}, Allow: []jail.Allow{{Path: "/"}},
-		Process: jail.Process{Argv: []string{"true"}, Env: []string{"A=B"}, Cwd: "/"}, Canaries: jail.Canaries{Known: true},
+		Canaries: jail.Canaries{Known: true},
 	}
+	if err := decodeOnce(sample, &jail.Spec{}); err != nil {
+		return err
+	}
+	return decodeOnce(jail.Process{Argv: []string{"true"}, Env: []string{"A=B"}, Cwd: "/"}, &jail.Process{})
+}
+
+func decodeOnce(sample, into any) error {
 	data, err := json.Marshal(sample)
 	if err != nil {
 		return err
 	}
-	var spec jail.Spec
-	return json.Unmarshal(data, &spec)
+	return json.Unmarshal(data, into)
 }
 
 // readSpec decodes the Spec and waits for the parts that it counts.

@@ -57,6 +57,8 @@ func (s *state) serve() {
 
 func (s *state) handle(procs *processes, m jail.Message, fds []*os.File) {
 	switch m.Op {
+	case jail.OpLook:
+		s.answer(m, s.fresh())
 	case jail.OpRun:
 		s.run1(procs, m, fds)
 	case jail.OpSignal:
@@ -86,17 +88,12 @@ func (s *state) answer(m jail.Message, err error) {
 
 // run1 starts one process and answers with its number and PTY master.
 func (s *state) run1(procs *processes, m jail.Message, fds []*os.File) {
-	p := s.spec.Process
-	if len(m.Argv) > 0 {
-		p.Argv = m.Argv
-		if len(m.Env) > 0 {
-			p.Env = m.Env
-		}
-		if m.Cwd != "" {
-			p.Cwd = m.Cwd
-		}
+	p, err := s.process(fds)
+	if err != nil {
+		s.answer(m, err)
+		return
 	}
-	started, err := s.fork(procs, p, m, fds)
+	started, err := s.fork(procs, p, m, fds[1:])
 	if err != nil {
 		s.answer(m, err)
 		return
@@ -107,6 +104,30 @@ func (s *state) run1(procs *processes, m jail.Message, fds []*os.File) {
 		return
 	}
 	_ = s.control.Send(out)
+}
+
+// process reads what to start. The first is the agent, and what others leave out is
+// as it is there.
+func (s *state) process(fds []*os.File) (p jail.Process, err error) {
+	if len(fds) == 0 {
+		return p, errors.New("start process: nothing says which")
+	}
+	if p, err = jail.TakeProcess(fds[0]); err != nil {
+		return p, err
+	}
+	if len(p.Argv) == 0 {
+		return p, errors.New("start process: no command")
+	}
+	if s.agent.Argv == nil {
+		s.agent = p
+	}
+	if len(p.Env) == 0 {
+		p.Env = s.agent.Env
+	}
+	if p.Cwd == "" {
+		p.Cwd = s.agent.Cwd
+	}
+	return p, nil
 }
 
 func (s *state) fork(procs *processes, p jail.Process, m jail.Message, fds []*os.File) (*process, error) {

@@ -13,6 +13,10 @@ import (
 //
 // What appears later is not found. The caller may read every directory.
 func Fifos(root int, path string, allows func(path string) bool, cover func(fd int) error) error {
+	return find(root, path, walk{allows: allows, cover: cover})
+}
+
+func find(root int, path string, w walk) error {
 	top, err := unix.Openat2(root, "."+path, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 	if err == unix.ENOTDIR {
 		return nil
@@ -20,13 +24,14 @@ func Fifos(root int, path string, allows func(path string) bool, cover func(fd i
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	w := walk{allows: allows, cover: cover, buf: make([]byte, 64<<10)}
+	w.buf = make([]byte, 64<<10)
 	return w.dir(top, []byte(path), 0)
 }
 
 type walk struct {
 	allows func(path string) bool
 	cover  func(int) error
+	again  bool // it was walked before: what is covered is, and who walks has less rights
 	buf    []byte
 }
 
@@ -68,7 +73,7 @@ func (w *walk) dir(fd int, path []byte, depth int) error {
 			continue
 		}
 		at, err := w.open(fd, name, unix.O_PATH)
-		if err == unix.ENOENT {
+		if err == unix.ENOENT || w.again && err == unix.EXDEV {
 			continue
 		}
 		if err == nil {
@@ -84,6 +89,9 @@ func (w *walk) dir(fd int, path []byte, depth int) error {
 	}
 	for _, name := range dirs {
 		next, err := w.open(fd, name, unix.O_RDONLY|unix.O_DIRECTORY)
+		if w.again && err == unix.EACCES {
+			return fmt.Errorf("open %s: %w", child(path, name), err)
+		}
 		switch err {
 		case nil:
 			if err := w.dir(next, []byte(child(path, name)), depth+1); err != nil {

@@ -8,12 +8,12 @@
 //	give {paths} + [O_PATH ...]          ->    repeated; each descriptor was
 //	                                           opened with the user's rights
 //	start {terminal} | {} + [in out err] ->
+//	wait {session, proc}                 ->    as soon as the session's id is known
 //	                                     <-    {protocol, build, tier}
 //	                                     <-    {session}
 //	                                     <-    {} for each give
 //	                                           builds the jail, runs the check
 //	                                     <-    {report, receipt} + [pty master]
-//	wait {session, proc}                 ->
 //	                                     <-    {exited | stopped | notice}
 //	policy {session} + [document memfd]  ->    resolves it, swaps the file rules
 //	                                     <-    {generation, policy}

@@ -224,24 +224,41 @@ func (w *world) swap() {
 	if err == nil {
 		err = os.WriteFile(tighter, b, 0o644)
 	}
-	var list []struct{ ID, State string }
-	if err == nil {
-		var out []byte
-		if out, err = w.command(context.Background(), "ps", "--json").Output(); err == nil {
-			err = json.Unmarshal(out, &list)
-		}
-	}
-	list = slices.DeleteFunc(list, func(s struct{ ID, State string }) bool { return s.State != "running" })
-	if err != nil || len(list) != 1 {
-		w.hear("no session to swap the rules of: %d run, %v", len(list), err)
+	if err != nil {
+		w.hear("%v", err)
 		return
 	}
-	if out, err := w.command(context.Background(), "policy", "set", list[0].ID, tighter).CombinedOutput(); err != nil {
+	id, seen := "", ""
+	for deadline := time.Now().Add(5 * time.Second); id == "" && time.Now().Before(deadline); { // it starts, or the storm has it held for a moment
+		id, seen = w.running()
+	}
+	if id == "" {
+		w.hear("no one session to swap the rules of: %s", seen)
+		return
+	}
+	if out, err := w.command(context.Background(), "policy", "set", id, tighter).CombinedOutput(); err != nil {
 		w.hear("policy set: %v: %s", err, out)
 		return
 	}
 	_ = os.WriteFile(w.path("ws/held"), []byte(secret), 0o644)
 	_ = os.WriteFile(w.path("ws/go"), nil, 0o666)
+}
+
+// running is the one session that runs, "" if there is none or another; and what there is.
+func (w *world) running() (id, seen string) {
+	out, err := w.command(context.Background(), "ps", "--json").Output()
+	var list []struct{ ID, State string }
+	if err == nil {
+		err = json.Unmarshal(out, &list)
+	}
+	if err != nil {
+		return "", err.Error()
+	}
+	run := slices.DeleteFunc(slices.Clone(list), func(s struct{ ID, State string }) bool { return s.State != "running" })
+	if len(run) != 1 {
+		return "", fmt.Sprintf("%+v", list)
+	}
+	return run[0].ID, ""
 }
 
 // develop does what a developer does after the agent, where planted code would run.
