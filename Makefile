@@ -22,7 +22,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo -E env PATH=$$PATH")
 EXEC := $(shell [ "$$(id -u)" = 0 ] || echo '-exec "sudo -E"')
 # What the programs of one build call themselves; helper and init of different builds refuse each other. Without git: the sources.
 BUILD := $(shell git describe --always --dirty --abbrev=12 --match 'v*' 2>/dev/null || \
-  echo "src-$$(find audit bpf cgroup cmd jail orchestrator policy go.mod go.sum -type f ! -name '*_test.go' -print0 | LC_ALL=C sort -z | xargs -0 cat | sha256sum | cut -c1-12)")
+  echo "src-$$(find audit bpf cgroup cmd jail netpolicy orchestrator policy go.mod go.sum -type f ! -name '*_test.go' -print0 | LC_ALL=C sort -z | xargs -0 cat | sha256sum | cut -c1-12)")
 STAMP := -X github.com/agentos/agentos/jail/packet.build=$(BUILD)
 # Packages with tests that need root: found by their build tag, so that no list here can forget one.
 ROOTPKGS = $(shell grep -rlE '^//go:build .*\broot\b' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u | grep -vE '^\./tests/(agents|escape|script)$$')
@@ -43,6 +43,7 @@ bin: FORCE
 	@if [ -d cmd/agentos ]; then        echo "build bin/agentos";        CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(STAMP)' -o bin/agentos ./cmd/agentos; fi
 	@if [ -d cmd/agentos-helper ]; then echo "build bin/agentos-helper"; CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(STAMP)' -o bin/agentos-helper ./cmd/agentos-helper; fi
 	@if [ -d cmd/agentos-init ]; then   echo "build bin/agentos-init";   CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w $(STAMP)' -o bin/agentos-init ./cmd/agentos-init; fi
+	@if [ -d cmd/agentos-netd ]; then   echo "build bin/agentos-netd";   CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(STAMP)' -o bin/agentos-netd ./cmd/agentos-netd; fi
 FORCE:
 
 .PHONY: run

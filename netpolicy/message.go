@@ -66,8 +66,8 @@ type Configure struct {
 
 // Upstream is how netd reaches the network. The zero value dials.
 type Upstream struct {
-	Proxy  string   `json:"proxy,omitzero"` // http://[USER:PASSWORD@]HOST:PORT, https://..., socks5://...; "" dials
-	Direct []string `json:"direct,omitempty"`
+	Proxy  string   `json:"proxy,omitzero"`   // http://[USER:PASSWORD@]HOST:PORT (CONNECT) or socks5://...; "" dials
+	Direct []string `json:"direct,omitempty"` // what is dialled all the same: a name, .NAME for those below it, an address, a CIDR
 }
 
 // Add starts to serve a jail.
@@ -152,6 +152,7 @@ const (
 	Opened EventKind = "opened" // a connection was dialled
 	Closed EventKind = "closed" // it ended; Sent, Received and, where not by its ends, Why
 	Denied EventKind = "denied" // a connection was refused; Why
+	Failed EventKind = "failed" // a connection was allowed, and nobody answered; Why
 	Cut    EventKind = "cut"    // a budget ended a connection
 	Ask    EventKind = "ask"    // a name waits for [VerbDecide]
 	Lost   EventKind = "lost"   // Count events of the jail were not sent, because too many came

@@ -43,7 +43,7 @@ type Budget struct {
 
 // Rule is one line of a policy's [net] section.
 type Rule struct {
-	Layer   int          `json:"layer,omitzero"`  // index of the layer that says it, below Rules.Layers
+	Layer   int          `json:"layer,omitzero"`  // the layer that says it; those from Rules.Layers on can only deny
 	Deny    bool         `json:"deny,omitzero"`   // never reached, whatever is allowed
 	Except  bool         `json:"except,omitzero"` // with Deny: an exception to the denials before it in its layer
 	Kind    Kind         `json:"kind"`

@@ -16,6 +16,7 @@ const (
 	both side = iota
 	rootSide
 	userSide
+	netSide // netd: what parses bytes from the network, with no privilege; neither root nor the user links it
 )
 
 // floors is the whole map of the tree: imports go strictly down, and two packages on one floor never meet (whoever needs both
@@ -31,6 +32,8 @@ var floors = []struct {
 	{1, rootSide, "bpf/selftest", "kernel programs for the tests of bpf's headers; nothing but tests imports it"},
 	{0, rootSide, "jail/quiet", "memory that a resident program gives back; knows nothing of jails"},
 	{0, both, "jail/packet", "one SEQPACKET datagram with descriptors; knows no verb"},
+	{0, netSide, "netpolicy/address", "what an IP address is; knows no rule's text and dials nothing"},
+	{0, netSide, "netpolicy/name", "the one normal form of host names; knows no rule"},
 	{0, both, "policy/corpus", "policies and questions as text, for the tests of all evaluators; nothing but tests and benchmarks imports it"},
 	{0, both, "policy/glob", "the automaton, also walked in C: must depend on nothing"},
 
@@ -50,6 +53,12 @@ var floors = []struct {
 	{1, both, "netpolicy", "rules of a jail's network and the verbs between helper and netd, as data; decides nothing"},
 	{1, both, "policy", "the document; resolved by the caller and again by root"},
 
+	{0, netSide, "netpolicy/relay", "bytes between two connections; knows neither jail nor rule"},
+	{0, netSide, "netpolicy/sniff", "what a ClientHello or an HTTP head says; pure"},
+	{1, netSide, "netpolicy/confine", "takes from netd what it does not need"},
+	{2, netSide, "netpolicy/upstream", "the host's resolvers, its proxy, and dialling; knows no rule"},
+	{2, netSide, "netpolicy/ruleset", "what a jail's rules say about a name, a destination, an address; pure"},
+	{2, netSide, "netpolicy/synthetic", "addresses that stand for names in one jail; knows no packet and no rule"},
 	{2, rootSide, "jail", "blueprint to live jail: gets a cgroup descriptor and filter bytes, knows neither package"},
 	{2, rootSide, "jail/generation", "which rules of a running jail judged an event, and what a running jail can take; pure"},
 	{2, rootSide, "jail/reach", "what a policy lets a jail reach, as netd reads it; pure"},
@@ -61,6 +70,12 @@ var floors = []struct {
 	{2, userSide, "orchestrator/machine", "what this machine can enforce, asked without privilege and of the helper"},
 	{2, userSide, "orchestrator/trust", "what a session left that others run: the record against the disk and the repository; reaches no helper"},
 	{2, userSide, "orchestrator/plugin", "how an agent is installed and run: the user's files, never root's business"},
+
+	{3, netSide, "netpolicy/ledger", "what netd knows of one jail at a moment; moves no byte"},
+	{4, netSide, "netpolicy/proxy", "the TCP connections of a jail"},
+	{4, netSide, "netpolicy/resolver", "the DNS questions of a jail"},
+	{5, netSide, "netpolicy/daemon", "netd without its process: composes its side"},
+	{6, netSide, "cmd/agentos-netd", "wires netd"},
 
 	{3, rootSide, "jail/helper", "the root server: composes everything on its side"},
 	{3, rootSide, "jail/inside", "what runs as pid 1: executes jail's blueprint with the broker's help"},
@@ -114,6 +129,21 @@ var bans = []struct {
 		"github.com/pelletier/go-toml":         "init gets a resolved spec, never a document",
 		"github.com/klauspost/compress":        "init sends events, the helper stores them",
 		module + "/jail/rpc":                   "the gate's verbs are for the helper and its callers",
+		module + "/orchestrator":               "the user's side",
+	}},
+	{"cmd/agentos-netd", []string{"CGO_ENABLED=0"}, map[string]string{
+		"runtime/cgo":                          "one static file, whose threads are all the runtime's",
+		"os/exec":                              "netd starts no program",
+		"net/http":                             "netd reads heads of requests with a parser that refuses what servers differ about; it serves and fetches nothing",
+		"encoding/gob":                         "messages are JSON",
+		"text/template":                        "executes data",
+		"github.com/cilium/ebpf":               "only root loads programs",
+		"github.com/seccomp/libseccomp-golang": "only root builds filters",
+		"github.com/vishvananda/netlink":       "one question to the routing table is 60 lines",
+		"github.com/pelletier/go-toml":         "netd gets rules as data, never a document",
+		"github.com/spf13/cobra":               "netd has no command line",
+		module + "/policy":                     "netd gets rules as data, never a document",
+		module + "/jail/rpc":                   "the gate is between users and the helper",
 		module + "/orchestrator":               "the user's side",
 	}},
 	{"cmd/agentos", []string{"CGO_ENABLED=0"}, map[string]string{
