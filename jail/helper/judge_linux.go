@@ -13,10 +13,14 @@ import (
 	"github.com/agentos/agentos/audit/hook"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/reach"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/policy"
 	"github.com/agentos/agentos/policy/glob"
 )
+
+// network is what a report calls the [net] section of a policy that cannot be served.
+const network = "network"
 
 // missing notes that a guarantee is not given.
 func (b *build) missing(g policy.Guarantee, why, hint string) {
@@ -32,6 +36,9 @@ func (s *Server) lacks(r *policy.Resolved) []rpc.Missing {
 	}
 	k := s.kernel
 	out = append(out, s.diskLacks(r)...)
+	if s.netd == nil && s.unserved != nil && reach.Wanted(r) {
+		add(network, "the jail has its own loopback only: "+s.unserved.Error(), "install agentos-netd beside agentos-init")
+	}
 	if k.h == nil {
 		why := "no BPF program loads here"
 		if k.why != nil {

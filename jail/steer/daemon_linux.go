@@ -176,6 +176,16 @@ func (d *Daemon) Remove(jail string) error {
 	return nil
 }
 
+// Deny answers the question of an ask event: nobody allows it. It does not wait.
+func (d *Daemon) Deny(jail string, ask uint64) {
+	go func() { // ends within answerTimeout
+		err := d.call(context.Background(), netpolicy.VerbDecide, netpolicy.Decide{Jail: jail, Ask: ask}, nil)
+		if err != nil && !errors.Is(err, ErrGone) {
+			d.opt.Logger.Warn("answer a question of agentos-netd", "jail", jail, "error", err)
+		}
+	}()
+}
+
 // Counters are the totals of a jail since the netd of now has it.
 func (d *Daemon) Counters(ctx context.Context, jail string) (out netpolicy.Counters, err error) {
 	err = d.call(ctx, netpolicy.VerbCounters, netpolicy.Of{Jail: jail}, &out)

@@ -73,6 +73,7 @@ func peer() error {
 			apply(m.Jail, m.Generation, m.Rules)
 			listener := int(fds[netpolicy.Listener4].Fd()) // blocks from here on
 			go func() {
+				defer packet.CloseAll(fds) // held until then
 				for {
 					fd, from, err := unix.Accept(listener)
 					if err != nil {
@@ -80,7 +81,7 @@ func peer() error {
 					}
 					local, _ := unix.Getsockname(fd)
 					mu.Lock()
-					fmt.Fprintf(os.NewFile(uintptr(fd), ""), "%d %s %d\n", os.Getuid(), addrPort(local), generation[m.Jail])
+					_, _ = unix.Write(fd, fmt.Appendf(nil, "%d %s %d\n", os.Getuid(), addrPort(local), generation[m.Jail]))
 					_ = c.Send(netpolicy.Answer{Event: &netpolicy.Event{Kind: netpolicy.Opened, Time: time.Now(), Jail: m.Jail, Connection: netpolicy.Connection{Client: addrPort(from), Asked: addrPort(local)}}})
 					mu.Unlock()
 					_ = unix.Close(fd)

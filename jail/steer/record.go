@@ -47,6 +47,18 @@ func Record(e netpolicy.Event) event.Event {
 	return out
 }
 
+// Prefixes are where a jail's connections may go at all: the addresses that stand
+// for names, and those that a rule names. Names, ports and denials are netd's to judge.
+func Prefixes(r netpolicy.Rules) []netip.Prefix {
+	out := []netip.Prefix{netpolicy.Synthetic4, netpolicy.Synthetic6}
+	for _, rule := range r.Rules {
+		if rule.Kind == netpolicy.Prefix && !rule.Deny {
+			out = append(out, rule.Prefix)
+		}
+	}
+	return out
+}
+
 // Client says which socket of the jail an event is about: its own end, and where
 // it went. Questions of DNS are port 53's. ok is false for events about none.
 func Client(e netpolicy.Event) (client, to netip.AddrPort, ok bool) {
