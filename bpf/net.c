@@ -62,12 +62,15 @@ static __always_inline bool loopback6(const u32 *ip)
 /* steered says whether what goes to this address ends at netd: TCP to what is within reach, and
  * DNS, whatever server is asked. All else would wait for nobody.
  */
-static __always_inline bool steered(struct bpf_sock_addr *ctx, u32 slot, bool v6)
+static __always_inline bool steered(struct bpf_sock_addr *ctx, u16 kind, u32 slot, bool v6)
 {
 	bool dns = ctx->user_port == bpf_htons(PORT_DNS);
 	u32 ip[4] = {};
 
-	if (ctx->protocol != IPPROTO_TCP && !(dns && ctx->protocol == IPPROTO_UDP))
+	/* Connecting sends nothing; getaddrinfo(3) does it to sort addresses. What is sent then finds
+	 * nobody in the namespace, and is refused by that.
+	 */
+	if (ctx->protocol != IPPROTO_TCP && !(ctx->protocol == IPPROTO_UDP && (dns || kind == KIND_CONNECT)))
 		return false;
 	if (dns)
 		return resolves(slot);
@@ -80,6 +83,21 @@ static __always_inline bool steered(struct bpf_sock_addr *ctx, u32 slot, bool v6
 	ip[2] = ctx->user_ip6[2];
 	ip[3] = ctx->user_ip6[3];
 	return reaches(slot, ip, true);
+}
+
+/* for_whom names in r the task that init acts for, on tier C. */
+static __always_inline void for_whom(struct bpf_sock_addr *ctx, struct jail *jail, struct record *r)
+{
+	struct bpf_sock *sk = ctx->sk;
+
+	if (r->tgid != jail->init || !sk)
+		return;
+	struct sender *s = bpf_sk_storage_get(&senders, sk, 0, 0);
+	if (!s || s->id != jail->id)
+		return;
+	r->tgid = s->owner.tgid;
+	r->tid = s->owner.tid;
+	r->task_start = s->owner.start;
 }
 
 /* settle records and answers. quiet: do not record what is allowed. */
@@ -111,8 +129,11 @@ static __always_inline int settle(struct bpf_sock_addr *ctx, u16 kind, bool v6, 
 		allow = loopback4(ip);
 		r.to.family = AF_INET;
 	}
-	if (!allow && kind != KIND_BIND)
-		allow = steered(ctx, key, v6);
+	if (!allow && kind != KIND_BIND) {
+		allow = steered(ctx, kind, key, v6);
+		quiet |= ctx->protocol == IPPROTO_UDP; /* netd records what is asked */
+		for_whom(ctx, jail, &r.rec);
+	}
 	if (kind == KIND_BIND)
 		allow = true; /* the namespace has nothing but its loopback to bind to */
 	r.to.port = ctx->user_port;

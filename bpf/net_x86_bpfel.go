@@ -43,6 +43,7 @@ const (
 	NetMapRulesLarge       = "rules_large"
 	NetMapRulesSmall       = "rules_small"
 	NetMapScratches        = "scratches"
+	NetMapSenders          = "senders"
 	NetMapSlots            = "slots"
 	NetMapUnixPeers        = "unix_peers"
 	NetProgCheckBind4      = "check_bind4"
@@ -122,6 +123,7 @@ type NetMapSpecs struct {
 	RulesLarge *ebpf.MapSpec `ebpf:"rules_large"`
 	RulesSmall *ebpf.MapSpec `ebpf:"rules_small"`
 	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
+	Senders    *ebpf.MapSpec `ebpf:"senders"`
 	Slots      *ebpf.MapSpec `ebpf:"slots"`
 	UnixPeers  *ebpf.MapSpec `ebpf:"unix_peers"`
 }
@@ -165,6 +167,7 @@ type NetMaps struct {
 	RulesLarge *ebpf.Map `ebpf:"rules_large"`
 	RulesSmall *ebpf.Map `ebpf:"rules_small"`
 	Scratches  *ebpf.Map `ebpf:"scratches"`
+	Senders    *ebpf.Map `ebpf:"senders"`
 	Slots      *ebpf.Map `ebpf:"slots"`
 	UnixPeers  *ebpf.Map `ebpf:"unix_peers"`
 }
@@ -182,6 +185,7 @@ func (m *NetMaps) Close() error {
 		m.RulesLarge,
 		m.RulesSmall,
 		m.Scratches,
+		m.Senders,
 		m.Slots,
 		m.UnixPeers,
 	)

@@ -1,7 +1,8 @@
 //go:build ignore
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Which process made a connection that netd took: netd sees two addresses, the kernel the task.
- * A socket remembers who connected it, or sent from it last; when it has its port (TCP: just
+ * A socket remembers who made it and who connected it, or sent from it last (on tier C init does
+ * that for the agent, and does not count); when it has its port (TCP: just
  * before the SYN; UDP: with the datagram), that goes into owners. Nothing is refused here.
  * Attached with net.c, to the parent group of all jails.
  */
@@ -22,27 +23,6 @@ struct flow {
 	u8 to[16];  /* IPv4 as ::ffff:a.b.c.d */
 };
 
-struct owner {
-	u64 start; /* of the thread group leader, CLOCK_BOOTTIME ns */
-	u32 tgid;
-	u32 tid;
-};
-
-/* sender is what a socket remembers. */
-struct sender {
-	struct owner owner;
-	u32 id;
-	u32 _hole;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct sender);
-	__uint(pinning, LIBBPF_PIN_BY_NAME);
-} senders SEC(".maps");
-
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -51,34 +31,52 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } owners SEC(".maps");
 
-/* remember notes the calling task in its socket, if its jail is served. */
-static __always_inline int remember(struct bpf_sock_addr *ctx)
+/* served is the jail of the calling task, if netd serves it. */
+static __always_inline struct jail *served(void)
 {
-	struct jail *jail = 0;
-
 	for (int level = 1; level < 10; level++) {
 		u64 group = bpf_get_current_ancestor_cgroup_id(level);
 		if (!group)
-			break;
+			return 0;
 		u32 *slot = bpf_map_lookup_elem(&jails, &group);
 		if (slot) {
 			u32 key = *slot & (MAX_JAILS - 1);
-			if (resolves(key))
-				jail = bpf_map_lookup_elem(&slots, &key);
-			break;
+			return resolves(key) ? bpf_map_lookup_elem(&slots, &key) : 0;
 		}
 	}
-	struct bpf_sock *sk = ctx->sk;
-	if (!jail || !sk)
-		return 1;
-	struct sender *s = bpf_sk_storage_get(&senders, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!s)
-		return 1; /* no memory: the event names no process */
+	return 0;
+}
+
+/* note puts the calling task into its socket. Without memory for that, events name no process. */
+static __always_inline void note(struct sender *s, struct jail *jail)
+{
 	u64 both = bpf_get_current_pid_tgid();
+
+	if (!s || both >> 32 == jail->init)
+		return;
 	s->owner.start = task_start();
 	s->owner.tgid = both >> 32;
 	s->owner.tid = both;
 	s->id = jail->id;
+}
+
+static __always_inline int remember(struct bpf_sock_addr *ctx)
+{
+	struct jail *jail = served();
+	struct bpf_sock *sk = ctx->sk;
+
+	if (jail && sk)
+		note(bpf_sk_storage_get(&senders, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE), jail);
+	return 1;
+}
+
+SEC("cgroup/sock_create")
+int remember_sock_create(struct bpf_sock *sk)
+{
+	struct jail *jail = served();
+
+	if (jail)
+		note(bpf_sk_storage_get(&senders, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE), jail);
 	return 1;
 }
 
@@ -115,7 +113,7 @@ int own_connection(struct bpf_sock_ops *ctx)
 	if (!sk)
 		return 1;
 	struct sender *s = bpf_sk_storage_get(&senders, sk, 0, 0);
-	if (!s)
+	if (!s || !s->id)
 		return 1;
 	struct flow f = {.id = s->id, .local = ctx->local_port, .remote = bpf_ntohl(ctx->remote_port)};
 	if (f.remote != PORT_DNS) {
@@ -152,7 +150,7 @@ int own_question(struct __sk_buff *skb)
 	if (!sk)
 		return 1;
 	struct sender *s = bpf_sk_storage_get(&senders, sk, 0, 0);
-	if (!s)
+	if (!s || !s->id)
 		return 1;
 	struct flow f = {.id = s->id, .local = bpf_ntohs(ports[0]), .remote = PORT_DNS};
 	struct owner owner = s->owner;

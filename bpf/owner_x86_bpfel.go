@@ -32,30 +32,31 @@ type OwnerOwner struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	OwnerMapAgents            = "agents"
-	OwnerMapBulk              = "bulk"
-	OwnerMapCounts            = "counts"
-	OwnerMapCrit              = "crit"
-	OwnerMapJails             = "jails"
-	OwnerMapMachines          = "machines"
-	OwnerMapMembers           = "members"
-	OwnerMapOwners            = "owners"
-	OwnerMapReach             = "reach"
-	OwnerMapRulesLarge        = "rules_large"
-	OwnerMapRulesSmall        = "rules_small"
-	OwnerMapScratches         = "scratches"
-	OwnerMapSenders           = "senders"
-	OwnerMapSlots             = "slots"
-	OwnerMapUnixPeers         = "unix_peers"
-	OwnerProgOwnConnection    = "own_connection"
-	OwnerProgOwnQuestion      = "own_question"
-	OwnerProgRememberConnect4 = "remember_connect4"
-	OwnerProgRememberConnect6 = "remember_connect6"
-	OwnerProgRememberSendmsg4 = "remember_sendmsg4"
-	OwnerProgRememberSendmsg6 = "remember_sendmsg6"
-	OwnerVarFlow              = "_flow"
-	OwnerVarOwner             = "_owner"
-	OwnerVarTyped             = "typed"
+	OwnerMapAgents              = "agents"
+	OwnerMapBulk                = "bulk"
+	OwnerMapCounts              = "counts"
+	OwnerMapCrit                = "crit"
+	OwnerMapJails               = "jails"
+	OwnerMapMachines            = "machines"
+	OwnerMapMembers             = "members"
+	OwnerMapOwners              = "owners"
+	OwnerMapReach               = "reach"
+	OwnerMapRulesLarge          = "rules_large"
+	OwnerMapRulesSmall          = "rules_small"
+	OwnerMapScratches           = "scratches"
+	OwnerMapSenders             = "senders"
+	OwnerMapSlots               = "slots"
+	OwnerMapUnixPeers           = "unix_peers"
+	OwnerProgOwnConnection      = "own_connection"
+	OwnerProgOwnQuestion        = "own_question"
+	OwnerProgRememberConnect4   = "remember_connect4"
+	OwnerProgRememberConnect6   = "remember_connect6"
+	OwnerProgRememberSendmsg4   = "remember_sendmsg4"
+	OwnerProgRememberSendmsg6   = "remember_sendmsg6"
+	OwnerProgRememberSockCreate = "remember_sock_create"
+	OwnerVarFlow                = "_flow"
+	OwnerVarOwner               = "_owner"
+	OwnerVarTyped               = "typed"
 )
 
 // LoadOwner returns the embedded CollectionSpec for Owner.
@@ -100,12 +101,13 @@ type OwnerSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type OwnerProgramSpecs struct {
-	OwnConnection    *ebpf.ProgramSpec `ebpf:"own_connection"`
-	OwnQuestion      *ebpf.ProgramSpec `ebpf:"own_question"`
-	RememberConnect4 *ebpf.ProgramSpec `ebpf:"remember_connect4"`
-	RememberConnect6 *ebpf.ProgramSpec `ebpf:"remember_connect6"`
-	RememberSendmsg4 *ebpf.ProgramSpec `ebpf:"remember_sendmsg4"`
-	RememberSendmsg6 *ebpf.ProgramSpec `ebpf:"remember_sendmsg6"`
+	OwnConnection      *ebpf.ProgramSpec `ebpf:"own_connection"`
+	OwnQuestion        *ebpf.ProgramSpec `ebpf:"own_question"`
+	RememberConnect4   *ebpf.ProgramSpec `ebpf:"remember_connect4"`
+	RememberConnect6   *ebpf.ProgramSpec `ebpf:"remember_connect6"`
+	RememberSendmsg4   *ebpf.ProgramSpec `ebpf:"remember_sendmsg4"`
+	RememberSendmsg6   *ebpf.ProgramSpec `ebpf:"remember_sendmsg6"`
+	RememberSockCreate *ebpf.ProgramSpec `ebpf:"remember_sock_create"`
 }
 
 // OwnerMapSpecs contains maps before they are loaded into the kernel.
@@ -208,12 +210,13 @@ type OwnerVariables struct {
 //
 // It can be passed to LoadOwnerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type OwnerPrograms struct {
-	OwnConnection    *ebpf.Program `ebpf:"own_connection"`
-	OwnQuestion      *ebpf.Program `ebpf:"own_question"`
-	RememberConnect4 *ebpf.Program `ebpf:"remember_connect4"`
-	RememberConnect6 *ebpf.Program `ebpf:"remember_connect6"`
-	RememberSendmsg4 *ebpf.Program `ebpf:"remember_sendmsg4"`
-	RememberSendmsg6 *ebpf.Program `ebpf:"remember_sendmsg6"`
+	OwnConnection      *ebpf.Program `ebpf:"own_connection"`
+	OwnQuestion        *ebpf.Program `ebpf:"own_question"`
+	RememberConnect4   *ebpf.Program `ebpf:"remember_connect4"`
+	RememberConnect6   *ebpf.Program `ebpf:"remember_connect6"`
+	RememberSendmsg4   *ebpf.Program `ebpf:"remember_sendmsg4"`
+	RememberSendmsg6   *ebpf.Program `ebpf:"remember_sendmsg6"`
+	RememberSockCreate *ebpf.Program `ebpf:"remember_sock_create"`
 }
 
 func (p *OwnerPrograms) Close() error {
@@ -224,6 +227,7 @@ func (p *OwnerPrograms) Close() error {
 		p.RememberConnect6,
 		p.RememberSendmsg4,
 		p.RememberSendmsg6,
+		p.RememberSockCreate,
 	)
 }
 

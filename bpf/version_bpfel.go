@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "3bc3ca6d7b21ad3f"
+const version = "5c3aaea13f892b28"

@@ -32,6 +32,27 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } reach SEC(".maps");
 
+struct owner {
+	u64 start; /* of the thread group leader, CLOCK_BOOTTIME ns */
+	u32 tgid;
+	u32 tid;
+};
+
+/* sender is what a socket remembers of the task that made or last used it. */
+struct sender {
+	struct owner owner;
+	u32 id; /* of the jail; 0 = nothing */
+	u32 _hole;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct sender);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} senders SEC(".maps"); /* written by owner.c */
+
 static __always_inline void mapped(u8 *to, const u32 *ip, bool v6)
 {
 	u32 all[4] = {0, 0, bpf_htonl(0xffff), ip[0]};
