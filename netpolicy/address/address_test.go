@@ -60,6 +60,9 @@ func TestOf(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", a, got, want)
 		}
 	}
+}
+
+func TestOddAddresses(t *testing.T) {
 	if got := Of(netip.MustParseAddr("fe80::1%eth0")); got != LinkLocal {
 		t.Errorf("zone: %s", got)
 	}

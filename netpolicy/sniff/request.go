@@ -105,68 +105,63 @@ func (r *Request) line(s string) (authority string, err error) {
 }
 
 func (r *Request) fields(lines []string, authority string) error {
-	host, length, coding, upgrade, connection := "", "", "", "", ""
-	seen := map[string]bool{}
+	f := map[string]string{}
 	for _, l := range lines {
-		key, value, ok := strings.Cut(l, ":")
-		if !ok || !token(key) { // also a folded line, and a space before the colon
-			return fmt.Errorf("field %.100q", l)
+		if err := field(f, l); err != nil {
+			return err
 		}
-		value = strings.Trim(value, " \t")
-		key = strings.ToLower(key)
-		var to *string
-		switch key {
-		case "host":
-			to = &host
-		case "content-length":
-			to = &length
-		case "transfer-encoding":
-			to = &coding
-		case "upgrade":
-			to = &upgrade
-		case "connection":
-			connection += "," + strings.ToLower(value)
-			continue
-		case "http2-settings":
-			return fmt.Errorf("an upgrade to HTTP/2")
-		default:
-			// A name that some servers fold into one of those above (CGI) would be read differently.
-			if strings.Contains(key, "_") {
-				switch strings.ReplaceAll(key, "_", "-") {
-				case "host", "content-length", "transfer-encoding", "upgrade", "connection":
-					return fmt.Errorf("field %.100q", key)
-				}
-			}
-			continue
-		}
-		if seen[key] {
-			return fmt.Errorf("field %s twice", key)
-		}
-		seen[key] = true
-		*to = value
 	}
-	if err := r.host(host, authority, seen["host"]); err != nil {
+	host, hasHost := f["host"]
+	if err := r.host(host, authority, hasHost); err != nil {
 		return err
 	}
-	if err := r.framing(length, coding, seen["content-length"], seen["transfer-encoding"]); err != nil {
+	length, hasLength := f["content-length"]
+	coding, hasCoding := f["transfer-encoding"]
+	if err := r.framing(length, coding, hasLength, hasCoding); err != nil {
 		return err
 	}
-	if seen["upgrade"] {
+	if upgrade, ok := f["upgrade"]; ok {
 		if !strings.EqualFold(upgrade, "websocket") || r.Minor == 0 || r.Method != "GET" || r.Length != 0 {
 			return fmt.Errorf("upgrade to %.100q", upgrade)
 		}
 		r.Upgrade = true
 	}
-	for _, o := range strings.Split(connection, ",") {
+	for _, o := range strings.Split(strings.ToLower(f["connection"]), ",") {
 		switch strings.Trim(o, " \t") {
 		case "close":
 			r.Close = true
-		case "keep-alive":
 		case "host", "content-length", "transfer-encoding": // would be removed on the way
 			return fmt.Errorf("connection option %s", o)
 		}
 	}
 	r.Close = r.Close || r.Minor == 0
+	return nil
+}
+
+// field notes a field that is read here, in lower case; each may come once, but for
+// Connection, whose values add up.
+func field(f map[string]string, line string) error {
+	key, value, ok := strings.Cut(line, ":")
+	if !ok || !token(key) { // also a folded line, and a space before the colon
+		return fmt.Errorf("field %.100q", line)
+	}
+	value, key = strings.Trim(value, " \t"), strings.ToLower(key)
+	switch strings.ReplaceAll(key, "_", "-") {
+	case "connection":
+		value = f["connection"] + "," + value
+	case "host", "content-length", "transfer-encoding", "upgrade":
+		if _, twice := f[key]; twice {
+			return fmt.Errorf("field %s twice", key)
+		}
+	case "http2-settings":
+		return fmt.Errorf("an upgrade to HTTP/2")
+	default:
+		return nil
+	}
+	if strings.Contains(key, "_") { // some servers take '_' for '-' (CGI), so it would be read differently
+		return fmt.Errorf("field %.100q", key)
+	}
+	f[key] = value
 	return nil
 }
 
