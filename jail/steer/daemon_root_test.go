@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/netip"
 	"os"
 	"strings"
@@ -112,7 +113,7 @@ func daemon(t *testing.T, program string) *Daemon {
 		t.Fatal(err)
 	}
 	f := os.NewFile(uintptr(fd), program)
-	d := NewDaemon(Options{Executable: f, UID: testUID, GID: testUID})
+	d := NewDaemon(Options{Executable: f, UID: testUID, GID: testUID, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)

@@ -34,7 +34,7 @@ func Open(pid int) (*Net, error) {
 		return nil, fmt.Errorf("open network namespace: %w", err)
 	}
 	defer ns.Close()
-	n := &Net{sockets: [netpolicy.Sockets]int{-1, -1, -1, -1}}
+	n := empty()
 	err = inNamespace(ns, func() error {
 		if err := configure(); err != nil {
 			return err
@@ -49,6 +49,8 @@ func Open(pid int) (*Net, error) {
 	}
 	return n, nil
 }
+
+func empty() *Net { return &Net{sockets: [netpolicy.Sockets]int{-1, -1, -1, -1}} }
 
 // Sockets are the descriptors of netpolicy's four, in its order; they stay n's.
 func (n *Net) Sockets() []int { return n.sockets[:] }

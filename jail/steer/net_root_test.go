@@ -246,20 +246,38 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
+// How long a start waits for its network (opened) and an end for the kernel (closed).
 func BenchmarkOpen(b *testing.B) {
-	c := exec.Command("/bin/sleep", "600")
-	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
-	if err := c.Start(); err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
+	var opened, closed time.Duration
+	n := 0
 	for b.Loop() {
-		n, err := Open(c.Process.Pid)
+		c := exec.Command("/bin/sleep", "600")
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+		if err := c.Start(); err != nil {
+			b.Fatal(err)
+		}
+		began := time.Now()
+		net, err := Open(c.Process.Pid)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := n.Close(); err != nil {
+		opened += time.Since(began)
+		began = time.Now()
+		if err := net.Close(); err != nil {
 			b.Fatal(err)
 		}
+		closed += time.Since(began)
+		n++
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}
+	b.ReportMetric(float64(opened.Microseconds())/float64(n), "us-opened")
+	b.ReportMetric(float64(closed.Microseconds())/float64(n), "us-closed")
+}
+
+// What doctor says of this machine is what happens on it.
+func TestTry(t *testing.T) {
+	if err := Try(); err != nil {
+		t.Error(err)
 	}
 }

@@ -327,7 +327,7 @@ func (w *world) agentos(args ...string) *exec.Cmd {
 func (w *world) policy(name, net string) string {
 	w.t.Helper()
 	path := filepath.Join(w.root, name+".toml")
-	check(w.t, os.WriteFile(path, []byte("version = 1\nname = \""+name+"\"\nextends = [\"builtin:base\"]\n[files]\nread = [\"${workspace}/**\"]\nwrite = [\"${workspace}/**\"]\nexec = [\"${workspace}/**\", \"/usr/**\", \"/bin/**\"]\n[net]\n"+net), 0o644))
+	check(w.t, os.WriteFile(path, []byte("version = 1\nname = \""+name+"\"\nextends = [\"builtin:base\"]\n[files]\nread = [\"${workspace}/**\"]\nwrite = [\"${workspace}/**\"]\nexec = [\"${workspace}/**\", \"/usr/**\", \"/bin/**\"]\ndeny = [\"**/.env\"]\n[net]\n"+net), 0o644))
 	return path
 }
 
