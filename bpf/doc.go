@@ -7,7 +7,8 @@
 // declares only the fields that are read.
 //
 //	trace.c   exec, fork, exit, leaving the group; opens at sys_exit    every tier
-//	net.c     cgroup socket hooks                                       every tier
+//	net.c     cgroup socket hooks; owner.c: whose a connection is       every tier
+//	steer.c   a jail's connections and DNS to netd, by namespace        every tier
 //	files.c   paths: open, create, rename, link, remove, attributes     tiers A, B
 //	attr.c    times, extended attributes, ACLs, ioctl                   tiers A, B
 //	guard.c   exec, mounts, sockets, ptrace, bpf, passed descriptors    tiers A, B
@@ -22,7 +23,7 @@
 //	include/walk.h      dentry to path and automaton state, safe under renames
 //	include/match.h     the component automaton (policy/glob writes its tables)
 //	include/taint.h     files with several names
-//	include/emit.h      counted records
+//	include/emit.h      counted records; reach.h: what netd takes from a jail
 //
 // Every LSM hook of 6.1 to 6.12 by which a file, or what it is called, is read or changed:
 //

@@ -1,18 +1,17 @@
 //go:build ignore
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Sockets of jails, at the cgroup hooks, on every tier: none but the loopback of the
- * jail's own network namespace. Attached once, to the parent group of all jails.
+ * jail's own network namespace and, where netd serves the jail, TCP to what is within reach
+ * and DNS, which steer.c hands to netd. Attached once, to the parent group of all jails.
  * They cover TCP, UDP, MPTCP, fast open and io_uring; not AF_PACKET, VSOCK, ALG or
  * UNIX (guard.c, seccomp), nor sockets made before their owner joined its group.
  */
 #include "include/emit.h"
-#include <bpf/bpf_endian.h>
+#include "include/reach.h"
 
 char _license[] SEC("license") = "GPL";
 const struct address *_address __attribute__((unused)); /* keeps the type in the BTF for Go */
 
-#define AF_INET 2
-#define AF_INET6 10
 #define SOCK_RAW 3
 #define IPPROTO_ICMP 1
 #define IPPROTO_ICMPV6 58
@@ -60,6 +59,47 @@ static __always_inline bool loopback6(const u32 *ip)
 	return !ip[2] && (!ip[3] || ip[3] == bpf_htonl(1));
 }
 
+/* steered says whether what goes to this address ends at netd: TCP to what is within reach, and
+ * DNS, whatever server is asked. All else would wait for nobody.
+ */
+static __always_inline bool steered(struct bpf_sock_addr *ctx, u16 kind, u32 slot, bool v6)
+{
+	bool dns = ctx->user_port == bpf_htons(PORT_DNS);
+	u32 ip[4] = {};
+
+	/* Connecting sends nothing; getaddrinfo(3) does it to sort addresses. What is sent then finds
+	 * nobody in the namespace, and is refused by that.
+	 */
+	if (ctx->protocol != IPPROTO_TCP && !(ctx->protocol == IPPROTO_UDP && (dns || kind == KIND_CONNECT)))
+		return false;
+	if (dns)
+		return resolves(slot);
+	if (!v6) {
+		ip[0] = ctx->user_ip4;
+		return reaches(slot, ip, false);
+	}
+	ip[0] = ctx->user_ip6[0];
+	ip[1] = ctx->user_ip6[1];
+	ip[2] = ctx->user_ip6[2];
+	ip[3] = ctx->user_ip6[3];
+	return reaches(slot, ip, true);
+}
+
+/* for_whom names in r the task that init acts for, on tier C. */
+static __always_inline void for_whom(struct bpf_sock_addr *ctx, struct jail *jail, struct record *r)
+{
+	struct bpf_sock *sk = ctx->sk;
+
+	if (r->tgid != jail->init || !sk)
+		return;
+	struct sender *s = bpf_sk_storage_get(&senders, sk, 0, 0);
+	if (!s || s->id != jail->id)
+		return;
+	r->tgid = s->owner.tgid;
+	r->tid = s->owner.tid;
+	r->task_start = s->owner.start;
+}
+
 /* settle records and answers. quiet: do not record what is allowed. */
 static __always_inline int settle(struct bpf_sock_addr *ctx, u16 kind, bool v6, bool quiet)
 {
@@ -88,6 +128,11 @@ static __always_inline int settle(struct bpf_sock_addr *ctx, u16 kind, bool v6, 
 		__builtin_memcpy(r.to.ip, &ip, 4);
 		allow = loopback4(ip);
 		r.to.family = AF_INET;
+	}
+	if (!allow && kind != KIND_BIND) {
+		allow = steered(ctx, kind, key, v6);
+		quiet |= ctx->protocol == IPPROTO_UDP; /* netd records what is asked */
+		for_whom(ctx, jail, &r.rec);
 	}
 	if (kind == KIND_BIND)
 		allow = true; /* the namespace has nothing but its loopback to bind to */

@@ -21,6 +21,13 @@ type NetAddress struct {
 	Protocol uint32
 }
 
+type NetReachKey struct {
+	_         structs.HostLayout
+	Prefixlen uint32
+	Slot      uint32
+	Ip        [16]uint8
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -32,9 +39,11 @@ const (
 	NetMapJails            = "jails"
 	NetMapMachines         = "machines"
 	NetMapMembers          = "members"
+	NetMapReach            = "reach"
 	NetMapRulesLarge       = "rules_large"
 	NetMapRulesSmall       = "rules_small"
 	NetMapScratches        = "scratches"
+	NetMapSenders          = "senders"
 	NetMapSlots            = "slots"
 	NetMapTaints           = "taints"
 	NetMapUnixPeers        = "unix_peers"
@@ -112,9 +121,11 @@ type NetMapSpecs struct {
 	Jails      *ebpf.MapSpec `ebpf:"jails"`
 	Machines   *ebpf.MapSpec `ebpf:"machines"`
 	Members    *ebpf.MapSpec `ebpf:"members"`
+	Reach      *ebpf.MapSpec `ebpf:"reach"`
 	RulesLarge *ebpf.MapSpec `ebpf:"rules_large"`
 	RulesSmall *ebpf.MapSpec `ebpf:"rules_small"`
 	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
+	Senders    *ebpf.MapSpec `ebpf:"senders"`
 	Slots      *ebpf.MapSpec `ebpf:"slots"`
 	Taints     *ebpf.MapSpec `ebpf:"taints"`
 	UnixPeers  *ebpf.MapSpec `ebpf:"unix_peers"`
@@ -156,9 +167,11 @@ type NetMaps struct {
 	Jails      *ebpf.Map `ebpf:"jails"`
 	Machines   *ebpf.Map `ebpf:"machines"`
 	Members    *ebpf.Map `ebpf:"members"`
+	Reach      *ebpf.Map `ebpf:"reach"`
 	RulesLarge *ebpf.Map `ebpf:"rules_large"`
 	RulesSmall *ebpf.Map `ebpf:"rules_small"`
 	Scratches  *ebpf.Map `ebpf:"scratches"`
+	Senders    *ebpf.Map `ebpf:"senders"`
 	Slots      *ebpf.Map `ebpf:"slots"`
 	Taints     *ebpf.Map `ebpf:"taints"`
 	UnixPeers  *ebpf.Map `ebpf:"unix_peers"`
@@ -174,9 +187,11 @@ func (m *NetMaps) Close() error {
 		m.Jails,
 		m.Machines,
 		m.Members,
+		m.Reach,
 		m.RulesLarge,
 		m.RulesSmall,
 		m.Scratches,
+		m.Senders,
 		m.Slots,
 		m.Taints,
 		m.UnixPeers,

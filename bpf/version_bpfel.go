@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "31af8311d69300b6"
+const version = "d78dba98871a1b8f"

@@ -159,6 +159,7 @@ type Input struct {
 	HomeBind  bool     // there is a descriptor for the home layer
 	Covers    []string // directories of which only what is mounted below is shown
 	Hint      string   // what agents are told about the jail, see HintPath; "" = nothing
+	Resolver  string   // address of the name server; "" = init, which knows no name
 }
 
 // Sizes of private tmpfs, in bytes: of those for which the policy names none, and
@@ -352,6 +353,10 @@ func identity(in Input) []Mount {
 		user, in.UID, in.GID, user, in.Home)
 	group := fmt.Sprintf("root:x:0:\n%s:x:%d:\nnogroup:x:65534:\n", user, in.GID)
 	host := hostname(in.Name)
+	resolver := "127.0.0.53\noptions timeout:1 attempts:1"
+	if in.Resolver != "" {
+		resolver = in.Resolver + "\noptions timeout:5 attempts:2"
+	}
 	return []Mount{
 		{Kind: File, Target: "/etc/group", Data: group},
 		{Kind: File, Target: "/etc/hostname", Data: host + "\n"},
@@ -359,7 +364,7 @@ func identity(in Input) []Mount {
 		{Kind: File, Target: "/etc/machine-id", Data: ""},
 		{Kind: File, Target: "/etc/nsswitch.conf", Data: "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n"},
 		{Kind: File, Target: "/etc/passwd", Data: passwd},
-		{Kind: File, Target: "/etc/resolv.conf", Data: "nameserver 127.0.0.53\noptions timeout:1 attempts:1\n"},
+		{Kind: File, Target: "/etc/resolv.conf", Data: "nameserver " + resolver + "\n"},
 	}
 }
 

@@ -61,8 +61,9 @@ type Files struct {
 
 // Net is the [net] section.
 type Net struct {
-	Allow  []Item `json:"allow,omitzero" item:"dest" doc:"NAME:PORTS, *.NAME:PORTS, ADDRESS:PORTS, CIDR:PORTS or host:PORTS"`
-	Deny   []Item `json:"deny,omitzero" item:"dest!" doc:"never reached, whatever allow says"`
+	Allow  []Item `json:"allow,omitzero" item:"dest" doc:"NAME:PORTS, *.NAME:PORTS, ADDRESS:PORTS, CIDR:PORTS or host:PORTS, or a table with options"`
+	Deny   []Item `json:"deny,omitzero" item:"deny!" doc:"never reached, whatever allow says; '!DEST' is an exception to the entries above it"`
+	Ask    *bool  `json:"ask,omitzero" doc:"a name that no rule knows is a question to the attached human; unattended it is denied"`
 	Listen string `json:"listen,omitzero" doc:"who reaches servers in the jail: 'jail' or host:PORTS"`
 	Unix   []Item `json:"unix,omitzero" item:"socket" doc:"unix sockets of the host, by path; each is a grant and is recorded"`
 }
@@ -138,6 +139,13 @@ func Schema() []byte {
 
 type object = map[string]any
 
+// entrySchema is the table form of an entry of [net] allow.
+func entrySchema() object {
+	s := schemaOf(reflect.TypeFor[netTable]())
+	s["required"] = []string{"to"}
+	return s
+}
+
 func schemaOf(t reflect.Type) object {
 	switch t {
 	case reflect.TypeFor[Bytes]():
@@ -168,6 +176,9 @@ func schemaOf(t reflect.Type) object {
 					"type": "object", "required": []string{"glob"}, "additionalProperties": false,
 					"properties": object{"glob": schemaOf(reflect.TypeFor[Item]()), "hide": object{"type": "boolean"}},
 				}}}
+			}
+			if f.Tag.Get("item") == "dest" {
+				p["items"] = object{"anyOf": []object{schemaOf(reflect.TypeFor[Item]()), entrySchema()}}
 			}
 			p["description"] = f.Tag.Get("doc")
 			if enum := f.Tag.Get("enum"); enum != "" && f.Type.Kind() == reflect.String {

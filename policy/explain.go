@@ -17,7 +17,7 @@ const (
 	OpRead    Op = "read"    // path
 	OpWrite   Op = "write"   // path
 	OpExec    Op = "exec"    // path
-	OpConnect Op = "connect" // HOST:PORT
+	OpConnect Op = "connect" // HOST:PORT, or "HOST:PORT udp" for datagrams
 	OpSyscall Op = "syscall" // name
 	OpEnv     Op = "env"     // name of a variable
 )
@@ -189,13 +189,14 @@ func (r *Resolved) whyNot(op Kind, p string) string {
 }
 
 func (r *Resolved) connect(arg string) Verdict {
+	arg, udp := strings.CutSuffix(arg, " udp")
 	host, port, err := splitHostPort(strings.ToLower(strings.TrimSuffix(arg, ".")))
 	if err != nil {
 		return Verdict{Why: err.Error()}
 	}
 	return r.judgeOther(r.Net.Rules, NetAllow, NetDeny, func(rule *Rule) bool {
-		d, err := ParseDest(rule.Glob)
-		return err == nil && d.Matches(host, port)
+		d, err := ParseNetRule(rule.Glob)
+		return err == nil && (d.UDP || !udp || rule.Kind == NetDeny) && d.Matches(host, port)
 	})
 }
 

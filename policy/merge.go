@@ -198,6 +198,7 @@ func (m *merged) singles(d *Document) {
 	replace(&t.Files.AnyWorkspace, d.Files.AnyWorkspace)
 	replace(&t.Files.Live, d.Files.Live)
 	replace(&t.Net.Listen, d.Net.Listen)
+	replace(&t.Net.Ask, d.Net.Ask)
 	replace(&t.Syscalls.Profile, d.Syscalls.Profile)
 	replace(&t.Syscalls.UserNamespaces, d.Syscalls.UserNamespaces)
 	r, s := &t.Resources, d.Resources

@@ -115,34 +115,8 @@ func (d *decoder) table(n *node, path string, v reflect.Value) error {
 	return nil
 }
 
-// takesTables says whether the entries of a list may be tables: { glob = ..., hide = ... }.
-func takesTables(f reflect.StructField) bool { return strings.HasSuffix(f.Tag.Get("item"), "?") }
-
-// entry reads an entry of a list that may be a table.
-func (d *decoder) entry(n *node, path string) (Item, error) {
-	it := Item{At: n.at}
-	for _, key := range n.sort {
-		switch v := n.keys[key]; {
-		case key == "glob" && v.kind == unstable.String:
-			it.Text, it.At = v.text, v.at
-		case key == "glob":
-			return it, d.errorf(v.at, "", "glob of %s wants a string, not %s", path, v.what())
-		case key == "hide" && v.kind == unstable.Bool:
-			it.Hide = v.text == "true"
-		case key == "hide":
-			return it, d.errorf(v.at, "", "hide of %s wants true or false, not %s", path, v.what())
-		default:
-			return it, d.errorf(v.key, didYouMean(key, []string{"glob", "hide"}), "unknown key %q in an entry of %s", key, path)
-		}
-	}
-	if n.keys["glob"] == nil {
-		return it, d.errorf(n.at, `write { glob = "**/.env", hide = true }`, "an entry of %s has no glob", path)
-	}
-	return it, nil
-}
-
 func (d *decoder) value(n *node, path string, v reflect.Value) error {
-	if _, ok := d.at[path]; !ok && !strings.HasPrefix(path, "tests.") {
+	if _, ok := d.at[path]; !ok && !strings.HasPrefix(path, "tests.") && !strings.HasPrefix(path, allowKey+".") {
 		d.at[path] = n.at
 	}
 	if t, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
@@ -200,18 +174,11 @@ func (d *decoder) list(n *node, path string, v reflect.Value) error {
 	for i, c := range n.list {
 		switch x := v.Index(i).Addr().Interface().(type) {
 		case *Item:
-			if c.kind == unstable.Table && d.tables[path] {
-				it, err := d.entry(c, path)
-				if err != nil {
-					return err
-				}
-				*x = it
-				continue
+			it, err := d.entry(c, path)
+			if err != nil {
+				return err
 			}
-			if c.kind != unstable.String {
-				return d.errorf(c.at, "", "%s wants a list of strings, not %s", path, c.what())
-			}
-			*x = Item{Text: c.text, At: c.at}
+			*x = it
 		case *Test:
 			x.At = c.at
 			if err := d.table(c, path+"."+strconv.Itoa(i), reflect.ValueOf(x).Elem()); err != nil {
@@ -220,6 +187,62 @@ func (d *decoder) list(n *node, path string, v reflect.Value) error {
 		}
 	}
 	return nil
+}
+
+// allowKey is the list whose entries may be tables of a destination, see netTable.
+const allowKey = "net.allow"
+
+// takesTables says whether the entries of a list may be tables of a glob: { glob = ..., hide = ... }.
+func takesTables(f reflect.StructField) bool { return strings.HasSuffix(f.Tag.Get("item"), "?") }
+
+// entry reads one entry of a list.
+func (d *decoder) entry(n *node, path string) (Item, error) {
+	switch {
+	case n.kind == unstable.String:
+		return Item{Text: n.text, At: n.at}, nil
+	case n.kind == unstable.Table && d.tables[path]:
+		return d.glob(n, path)
+	case n.kind == unstable.Table && path == allowKey:
+		return d.destination(n, path)
+	}
+	return Item{}, d.errorf(n.at, "", "%s wants a list of strings, not %s", path, n.what())
+}
+
+func (d *decoder) glob(n *node, path string) (Item, error) {
+	it := Item{At: n.at}
+	for _, key := range n.sort {
+		switch v := n.keys[key]; {
+		case key == "glob" && v.kind == unstable.String:
+			it.Text, it.At = v.text, v.at
+		case key == "glob":
+			return it, d.errorf(v.at, "", "glob of %s wants a string, not %s", path, v.what())
+		case key == "hide" && v.kind == unstable.Bool:
+			it.Hide = v.text == "true"
+		case key == "hide":
+			return it, d.errorf(v.at, "", "hide of %s wants true or false, not %s", path, v.what())
+		default:
+			return it, d.errorf(v.key, didYouMean(key, []string{"glob", "hide"}), "unknown key %q in an entry of %s", key, path)
+		}
+	}
+	if n.keys["glob"] == nil {
+		return it, d.errorf(n.at, `write { glob = "**/.env", hide = true }`, "an entry of %s has no glob", path)
+	}
+	return it, nil
+}
+
+func (d *decoder) destination(n *node, path string) (Item, error) {
+	var t netTable
+	if err := d.table(n, path+".0", reflect.ValueOf(&t).Elem()); err != nil {
+		return Item{}, err
+	}
+	if t.To == "" {
+		return Item{}, d.errorf(n.at, `write { to = "example.com:443", ... }`, "an entry of %s has no destination", path)
+	}
+	text, err := t.text()
+	if err != nil {
+		return Item{}, d.errorf(n.at, "", "%v", err)
+	}
+	return Item{Text: text, At: n.at}, nil
 }
 
 func (d *decoder) mapping(n *node, path string, v reflect.Value) error {
@@ -272,6 +295,8 @@ func sectionName(path string) string {
 		return "the document"
 	case strings.HasPrefix(path, "tests."):
 		return "[[tests]]"
+	case strings.HasPrefix(path, allowKey+"."):
+		return "an entry of [net] allow"
 	default:
 		return "[" + path + "]"
 	}

@@ -118,8 +118,8 @@ func (r *Resolved) refusedOther(list []Rule, rule *Rule) string {
 func coversEntry(kind Kind, wide, narrow string) bool {
 	switch kind {
 	case NetAllow:
-		w, errW := ParseDest(wide)
-		n, errN := ParseDest(narrow)
+		w, errW := ParseNetRule(wide)
+		n, errN := ParseNetRule(narrow)
 		return errW == nil && errN == nil && w.covers(n)
 	case Persist, Overlay:
 		return below(narrow, wide)

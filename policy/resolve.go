@@ -102,6 +102,7 @@ type NetRules struct {
 	Rules  []Rule   `json:"rules,omitempty"` // NetAllow, NetDeny and NetUnix
 	Unix   []string `json:"unix,omitempty"`  // host sockets that every layer grants
 	Listen string   `json:"listen"`          // "jail" or "host:PORTS"
+	Ask    bool     `json:"ask,omitempty"`   // a name that no rule knows is a question to the attached human
 }
 
 // SyscallRules is the syscall part of a resolved policy. Deny wins over Allow.
@@ -326,6 +327,7 @@ func (r *Resolved) joinSingles(all []*merged) {
 	}
 	r.Env.Set = set
 	r.AnyWorkspace = r.both(all, func(m *merged) *bool { return m.doc.Files.AnyWorkspace })
+	r.Net.Ask = r.both(all, func(m *merged) *bool { return m.doc.Net.Ask })
 	r.Terminal.Title = r.both(all, func(m *merged) *bool { return m.doc.Terminal.Title })
 	r.Syscalls.UserNamespaces = r.both(all, func(m *merged) *bool { return m.doc.Syscalls.UserNamespaces })
 	r.Syscalls.Profile = "default"

@@ -138,11 +138,14 @@ func checkItem(kind, text string, globs bool) (hint string, err error) {
 		return "", nil
 	case "home":
 		return checkHome(text)
-	case "dest":
+	case "dest", "deny":
 		if text == "${agent.hosts}" {
 			return "", nil
 		}
-		_, err := ParseDest(text)
+		_, err := ParseNetRule(text)
+		if err == nil && kind == "deny" && strings.Contains(text, " ") {
+			return "write the destination alone: a denial is of all", errors.New("options go into allow")
+		}
 		if err != nil && !strings.Contains(text, ":") {
 			return "add the port, such as " + text + ":443", err
 		}
@@ -288,7 +291,7 @@ func (d *Document) test(t *Test) error {
 					return d.itemError(it, "begin with /, ~/ or ${workspace}/", "%q is relative", it.Text)
 				}
 			case OpConnect:
-				if _, _, err := splitHostPort(it.Text); err != nil {
+				if _, _, err := splitHostPort(strings.TrimSuffix(it.Text, " udp")); err != nil {
 					return d.itemError(it, "", "%q: %v", it.Text, err)
 				}
 			}

@@ -62,6 +62,8 @@ var floors = []struct {
 	{2, netSide, "netpolicy/synthetic", "addresses that stand for names in one jail; knows no packet and no rule"},
 	{2, rootSide, "jail", "blueprint to live jail: gets a cgroup descriptor and filter bytes, knows neither package"},
 	{2, rootSide, "jail/generation", "which rules of a running jail judged an event, and what a running jail can take; pure"},
+	{2, rootSide, "jail/reach", "what a policy lets a jail reach, as netd reads it; pure"},
+	{2, rootSide, "jail/steer", "a jail's connections to netd: its network namespace, the sockets in it, and netd itself; knows no policy"},
 	{2, both, "jail/why", "a denial in words, and what would allow it: for a jail's own questions and for its user"},
 	{2, rootSide, "jail/organisation", "the organisation's policy files, read by root for each decision"},
 	{2, userSide, "audit/view", "records as people and programs read them: filter, table, JSON lines"},

@@ -60,6 +60,8 @@ const (
 	Gap    // the recorder was not running
 
 	Policy // other rules were put in place of those that held, or that was refused
+
+	Disconnect // a connection that netd opened has ended
 )
 
 // Verdict is the answer the kernel or the broker gave. The zero value is Deny.

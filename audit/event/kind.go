@@ -17,7 +17,7 @@ var kindNames = [...]string{
 	Watch: "watch", Receive: "receive",
 	Socket: "socket", Connect: "connect", Send: "send", Bind: "bind", UnixConnect: "unix-connect", Resolve: "resolve",
 	Syscall: "syscall", Ptrace: "ptrace", Signal: "signal", Mount: "mount", BPF: "bpf", Limit: "limit", Escape: "escape",
-	Loss: "loss", Gap: "gap", Policy: "policy",
+	Loss: "loss", Gap: "gap", Policy: "policy", Disconnect: "disconnect",
 }
 
 // Kinds returns every kind that has a name, in the order of their numbers.
@@ -108,7 +108,7 @@ func (k Kind) Class() Class {
 		return Program
 	case k >= Open && k <= Receive:
 		return File
-	case k >= Socket && k <= Resolve:
+	case k >= Socket && k <= Resolve, k == Disconnect:
 		return Net
 	case k >= Syscall && k <= Escape:
 		return System

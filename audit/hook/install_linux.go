@@ -27,6 +27,7 @@ type family struct {
 var objects = []family{
 	{"trace", "ABC", bpf.LoadTrace},
 	{"net", "ABC", bpf.LoadNet},
+	{"owner", "ABC", bpf.LoadOwner},
 	{"files", "AB", bpf.LoadFiles},
 	{"guard", "AB", bpf.LoadGuard},
 	{"attr", "AB", bpf.LoadAttr},
@@ -265,7 +266,7 @@ func attach(prog *ebpf.Program, spec *ebpf.ProgramSpec, pin string, group *os.Fi
 		l, err = link.AttachLSM(link.LSMOptions{Program: prog})
 	case ebpf.Tracing:
 		l, err = link.AttachTracing(link.TracingOptions{Program: prog})
-	case ebpf.CGroupSockAddr, ebpf.CGroupSock:
+	case ebpf.CGroupSockAddr, ebpf.CGroupSock, ebpf.CGroupSKB, ebpf.SockOps:
 		l, err = link.AttachCgroup(link.CgroupOptions{Path: group.Name(), Attach: spec.AttachType, Program: prog})
 	default:
 		err = fmt.Errorf("program type %s: %w", spec.Type, errors.ErrUnsupported)

@@ -3,6 +3,7 @@ package hook
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/cilium/ebpf"
 
@@ -257,7 +258,7 @@ func (h *Hook) forget(j *jail) error {
 	}
 	errs = append(errs, h.maps["slots"].Put(j.slot.index, bpf.TraceJail{}))
 	errs = append(errs, h.dropLarge(j))
-	errs = append(errs, h.dropPeers(j.slot.index), h.dropTaints(j.slot.index))
+	errs = append(errs, h.dropPeers(j.slot.index), h.dropTaints(j.slot.index), h.setReach(j.slot.index, nil))
 	j.close()
 	h.giveBack(j.slot)
 	delete(h.jails, j.id)
@@ -312,4 +313,70 @@ func kernelDev(dev uint64) uint32 {
 	major := dev >> 8 & 0xfff
 	minor := dev&0xff | dev>>12&^0xff
 	return uint32(major<<20 | minor&0xfffff)
+}
+
+// Reach says where TCP of the jail may go besides its own loopback: where something in the
+// jail's network namespace takes every connection and judges it. Each call replaces what held.
+// DNS may go anywhere as soon as the address of the jail's resolver (198.18.0.53) is within.
+// All else is refused by the kernel, with an event.
+func (h *Hook) Reach(id uint32, prefixes []netip.Prefix) error {
+	return h.change(id, func(j *jail) error { return h.setReach(j.slot.index, prefixes) })
+}
+
+// setReach puts what is new before it drops what is not there any more.
+func (h *Hook) setReach(index uint32, prefixes []netip.Prefix) error {
+	wanted := map[bpf.NetReachKey]bool{}
+	for _, p := range prefixes {
+		key := reachKey(index, p)
+		wanted[key] = true
+		if err := h.maps["reach"].Put(key, uint32(1)); err != nil {
+			return fmt.Errorf("let %s be reached: %w", p, err)
+		}
+	}
+	var (
+		key   bpf.NetReachKey
+		value uint32
+		old   []bpf.NetReachKey
+	)
+	it := h.maps["reach"].Iterate()
+	for it.Next(&key, &value) {
+		if key.Slot == index && !wanted[key] {
+			old = append(old, key)
+		}
+	}
+	errs := []error{it.Err()}
+	for _, key := range old {
+		errs = append(errs, h.maps["reach"].Delete(key))
+	}
+	return errors.Join(errs...)
+}
+
+// reachKey is struct reach_key: IPv4 as ::ffff:a.b.c.d.
+func reachKey(index uint32, p netip.Prefix) bpf.NetReachKey {
+	bits := p.Bits()
+	if p.Addr().Is4() {
+		bits += 96
+	}
+	return bpf.NetReachKey{Prefixlen: uint32(32 + bits), Slot: index, Ip: p.Masked().Addr().As16()}
+}
+
+// Owner finds the process that made a connection from the jail's end client to to, and names it
+// in e: what holds about it at this moment, and nothing where it is not known any more. Of a
+// DNS question to is an address of port 53, any.
+func (h *Hook) Owner(id uint32, client, to netip.AddrPort, e *event.Event) {
+	flow := bpf.OwnerFlow{Id: id, Local: client.Port(), Remote: to.Port()}
+	if to.Port() != 53 {
+		flow.To = to.Addr().As16()
+	}
+	var o bpf.OwnerOwner
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j := h.jails[id]
+	if j == nil || h.maps["owners"].Lookup(flow, &o) != nil {
+		return
+	}
+	e.Pid, e.Tid, e.TaskStart = int32(o.Tgid), int32(o.Tid), o.Start
+	if p, ok := j.dec.procs[o.Tgid]; ok && p.start == o.Start {
+		e.Exe, e.Comm, e.Ppid, e.JailPid = p.exe, p.comm, p.ppid, p.jailPid
+	}
 }

@@ -28,6 +28,9 @@ func TestLayout(t *testing.T) {
 		{bpf.TraceUnixPeer{}, 16},
 		{bpf.TraceLinked{}, 24},
 		{bpf.TraceTaint{}, 8},
+		{bpf.NetReachKey{}, 24},
+		{bpf.OwnerFlow{}, 24},
+		{bpf.OwnerOwner{}, 16},
 	} {
 		if got := int(reflect.TypeOf(c.v).Size()); got != c.size || binary.Size(c.v) != c.size {
 			t.Errorf("%T is %d bytes (%d packed), want %d", c.v, got, binary.Size(c.v), c.size)

@@ -11,9 +11,10 @@ import (
 )
 
 // Changes names the sections, or keys of them, in which two policies differ and that
-// a running jail cannot change: all but the lists of [files] that are rules. Where a
+// a running jail cannot change: all but the lists of [files] that are rules and, of a jail
+// whose network netd serves, who may be reached. Where a
 // value stands and in how many layers does not count, only what it comes to.
-func Changes(from, to *policy.Resolved) []string {
+func Changes(from, to *policy.Resolved, served bool) []string {
 	var out []string
 	add := func(key string, same bool) {
 		if !same {
@@ -23,7 +24,8 @@ func Changes(from, to *policy.Resolved) []string {
 	add("files.private", slices.Equal(from.Private, to.Private))
 	add("files.persist", slices.Equal(from.Home.Persist, to.Home.Persist))
 	add("files.overlay", slices.Equal(from.Home.Overlay, to.Home.Overlay))
-	add("net", slices.Equal(grouped(from, from.Net.Rules), grouped(to, to.Net.Rules)) && slices.Equal(from.Net.Unix, to.Net.Unix))
+	reached := served || from.Net.Ask == to.Net.Ask && slices.Equal(grouped(from, from.Net.Rules), grouped(to, to.Net.Rules))
+	add("net", reached && slices.Equal(from.Net.Unix, to.Net.Unix))
 	add("net.listen", from.Net.Listen == to.Net.Listen)
 	f, t := from.Syscalls, to.Syscalls
 	add("syscalls", f.Profile == t.Profile && slices.Equal(f.Allow, t.Allow) && slices.Equal(f.Deny, t.Deny) && f.UserNamespaces == t.UserNamespaces)

@@ -128,8 +128,22 @@ func TestChanges(t *testing.T) {
 		{"terminal", []string{base + "[terminal]\ntitle = false"}, "terminal"},
 		{"require", []string{base + "[require]\nbpf-lsm = \"require\""}, "require.bpf-lsm"},
 	} {
-		if got := strings.Join(Changes(start, resolve(t, "q", c.layers...)), ", "); got != c.want {
+		if got := strings.Join(Changes(start, resolve(t, "q", c.layers...), false), ", "); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// Who may be reached can change where netd serves the jail; its sockets are mounts.
+func TestChangesOfTheNetwork(t *testing.T) {
+	start := resolve(t, "p", base+"[net]\nallow = [\"example.org:80\"]")
+	for _, c := range []struct{ net, want string }{
+		{"allow = [\"example.org:443\"]", ""},
+		{"allow = []\nask = true", ""},
+		{"allow = [\"example.org:80\"]\nunix = [\"/run/x.sock\"]", "net"},
+	} {
+		if got := strings.Join(Changes(start, resolve(t, "q", base+"[net]\n"+c.net), true), ", "); got != c.want {
+			t.Errorf("%s: %q, want %q", c.net, got, c.want)
 		}
 	}
 }

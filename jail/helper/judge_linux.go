@@ -13,10 +13,15 @@ import (
 	"github.com/agentos/agentos/audit/hook"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/reach"
 	"github.com/agentos/agentos/jail/rpc"
+	"github.com/agentos/agentos/jail/steer"
 	"github.com/agentos/agentos/policy"
 	"github.com/agentos/agentos/policy/glob"
 )
+
+// network is what a report calls the [net] section of a policy that cannot be served.
+const network = "network"
 
 // missing notes that a guarantee is not given.
 func (b *build) missing(g policy.Guarantee, why, hint string) {
@@ -32,6 +37,9 @@ func (s *Server) lacks(r *policy.Resolved) []rpc.Missing {
 	}
 	k := s.kernel
 	out = append(out, s.diskLacks(r)...)
+	if s.netd == nil && s.unserved != nil && reach.Wanted(r) {
+		add(network, "the jail has its own loopback only: "+s.unserved.Error(), "install agentos-netd beside agentos-init")
+	}
 	if k.h == nil {
 		why := "no BPF program loads here"
 		if k.why != nil {
@@ -208,6 +216,8 @@ func (s *Server) probe() rpc.Machine {
 	if !s.kernel.enforces() {
 		add("reads", s.kernel.opens == nil, s.kernel.opensText(), "use a kernel of 5.19 or newer with CONFIG_FANOTIFY_ACCESS_PERMISSIONS")
 	}
+	text, hint := s.networkText()
+	add("network", hint == "", text, hint)
 	add("disk meter", s.meter != nil, s.meterText(), "boot a kernel with CONFIG_TASKSTATS and CONFIG_TASK_IO_ACCOUNTING")
 	for _, name := range policy.BuiltinNames() {
 		if name == "base" {
@@ -275,4 +285,18 @@ func (s *Server) limitsMissing(r *policy.Resolved) []rpc.Missing {
 		s.log.Error("remove probe group", "error", err)
 	}
 	return out
+}
+
+// networkText says whether jails can be let out by name here, and what to do if not.
+func (s *Server) networkText() (text, hint string) {
+	if s.netd == nil {
+		return fmt.Sprintf("jails have their own loopback only: %v", s.unserved), "install agentos-netd beside agentos-init"
+	}
+	if err := steer.Try(); err != nil {
+		return fmt.Sprintf("policies that let a jail reach something cannot be served: %v", err), "use a kernel of 6.1 or newer with IPv6 and CONFIG_BPF_SYSCALL"
+	}
+	if pid, starts := s.netd.Pid(); pid != 0 {
+		return fmt.Sprintf("connections are steered (sk_lookup) to agentos-netd, pid %d, started %d times", pid, starts), ""
+	}
+	return "connections are steered (sk_lookup) to agentos-netd, which starts with the first jail that has a network", ""
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/jail/seccomp"
+	"github.com/agentos/agentos/jail/steer"
 )
 
 // Limits per user, so that one cannot use up what all share.
@@ -40,6 +41,9 @@ type Options struct {
 	Group  string        // cgroup above all jails; default agentos. Helpers of different groups do not meet
 	Pins   string        // BPF pins; default /sys/fs/bpf/GROUP
 	Init   string        // path of agentos-init
+	Netd   string        // path of agentos-netd; default beside Init
+	Resolv string        // how names are resolved outside; default /etc/resolv.conf
+	Hosts  string        // and those that are not asked for; default /etc/hosts
 	Wait   time.Duration // for another helper of this machine to end
 	Spare  time.Duration // how long a jail that was made ahead waits to be used; 0: none is made
 	Logger *slog.Logger
@@ -68,6 +72,9 @@ type Server struct {
 	trees      *jail.Trees
 	shared     *layer.Store // directories that sessions of a workspace share
 	pool       pool
+	netd       *steer.Daemon // nil where no jail can be served: unserved says why
+	unserved   error
+	netdFile   *os.File // its program
 	checked    checked
 	resolved   resolved
 
@@ -122,6 +129,7 @@ func Open(opt Options) (_ *Server, err error) {
 		{"kept directories", s.openShared},
 		{"trees", s.openTrees},
 		{"disk meter", s.openMeter},
+		{"network", s.openNetwork},
 	} {
 		if err := step.do(); err != nil {
 			_ = s.Close()
@@ -179,6 +187,32 @@ func (s *Server) loadInit() error {
 	return nil
 }
 
+// netdID is what netd runs as: a number that systems give to nobody (systemd.io/UIDS-GIDS).
+const netdID = 65522
+
+// openNetwork finds netd, which starts with the first jail that wants it.
+func (s *Server) openNetwork() error {
+	path := s.opt.Netd
+	if path == "" {
+		path = filepath.Join(filepath.Dir(s.opt.Init), "agentos-netd")
+	}
+	if s.kernel.h == nil {
+		s.unserved = errors.New("no BPF program loads here that could hand its connections to agentos-netd")
+		return nil
+	}
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		s.unserved = fmt.Errorf("%s is not there", path)
+		return nil // jails then have no network, and their reports say so
+	}
+	if err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	s.netdFile = os.NewFile(uintptr(fd), path)
+	s.netd = steer.NewDaemon(steer.Options{Executable: s.netdFile, UID: netdID, GID: netdID, Resolv: s.opt.Resolv, Hosts: s.opt.Hosts, Logger: s.log})
+	return nil
+}
+
 func (s *Server) openShared() (err error) {
 	s.shared, err = layer.OpenStore(filepath.Join(s.opt.State, "persist"))
 	return err
@@ -208,6 +242,10 @@ func (s *Server) Close() error {
 	}
 	s.wg.Wait()
 	s.closePool()
+	if s.netd != nil {
+		_ = s.netd.Close() // it has no error
+		s.netd = nil
+	}
 	var err error
 	if s.trees != nil {
 		err = s.trees.Close()
@@ -221,8 +259,8 @@ func (s *Server) Close() error {
 		s.meter = nil
 	}
 	s.ranges.Close()
-	packet.CloseAll([]*os.File{s.init, s.initFile})
-	s.init, s.initFile = nil, nil
+	packet.CloseAll([]*os.File{s.init, s.initFile, s.netdFile})
+	s.init, s.initFile, s.netdFile = nil, nil, nil
 	if s.audit != nil {
 		_ = s.audit.Close()
 		s.audit = nil

@@ -62,6 +62,7 @@ type session struct {
 	stop     context.CancelFunc // of a start that is under way; nil before
 	number   uint32             // of the jail in the kernel's maps
 	base     uint32             // first host id of the jail
+	served   bool               // netd serves its network; building is held
 	jail     *jail.Jail
 	group    *cgroup.Group
 	opens    *os.File                 // fanotify group, nil where nothing is asked about

@@ -21,8 +21,10 @@ import (
 	"github.com/agentos/agentos/jail/layer"
 	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/packet"
+	"github.com/agentos/agentos/jail/reach"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/jail/why"
+	"github.com/agentos/agentos/netpolicy"
 	"github.com/agentos/agentos/policy"
 )
 
@@ -252,6 +254,9 @@ func (b *build) look() error {
 	b.in = jail.Input{
 		Name: b.host, Build: b.s.build, UID: b.uid, GID: b.gid, User: b.user, Home: b.res.Vars.Home,
 		Private: scratch, Tmp: uint64(b.res.Resources.Tmp), OpenFiles: uint64(b.res.Resources.OpenFiles), HomeBind: true,
+	}
+	if b.s.netd != nil && reach.Wanted(b.res) {
+		b.in.Resolver = netpolicy.Resolver4.String()
 	}
 	for _, d := range jail.Devices {
 		if err := b.open("/dev/"+d, "/dev/"+d); err == nil {

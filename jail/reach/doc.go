@@ -1,0 +1,11 @@
+// Package reach makes of the [net] section of a resolved policy the rules that
+// netd serves a jail by. It is pure: it opens nothing and asks nobody.
+//
+//	policy.Resolved --Rules--> netpolicy.Rules
+//
+// Layers stay layers: what is allowed has a rule in each layer that has such a
+// list, and no denial in any. So netd can grant nothing that
+// [policy.Resolved.Explain] would not; a test compares the two.
+//
+// What netd cannot carry is an error and not left out: [ErrUnserved].
+package reach
