@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "31af8311d69300b6"
+const version = "c3ad809c43670911"
