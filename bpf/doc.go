@@ -20,6 +20,7 @@
 //	include/record.h    layouts shared with Go
 //	include/maps.h      the maps, pinned by name, one set for all objects
 //	include/identity.h  which jail is this task in
+//	include/name.h      what is read of a dentry
 //	include/walk.h      dentry to path and automaton state, safe under renames
 //	include/match.h     the component automaton (policy/glob writes its tables)
 //	include/taint.h     files with several names

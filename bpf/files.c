@@ -48,7 +48,8 @@ int BPF_PROG(check_file_open, struct file *file)
 		sc->rec.kind = KIND_EXEC;
 		sc->rec.op_flags = 0;
 	}
-	identify(&sc->rec, file->f_inode);
+	sc->rec.ino = file->f_inode->i_ino; /* plain loads, as identify cannot have on 6.1 */
+	sc->rec.dev = file->f_inode->i_sb->s_dev;
 	sc->rec.len1 = walk_at(sc, w.slot, file->f_path.mnt, file->f_path.dentry);
 	if (sc->end == END_INTERNAL)
 		return 0; /* execve of a memfd is judged in check_exec */

@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "d78dba98871a1b8f"
+const version = "2f2e01b9feda2e61"

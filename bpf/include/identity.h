@@ -68,21 +68,35 @@ static __always_inline int slot_of_task(struct task_struct *task)
 	return slot_of_group(group_of(task));
 }
 
-static __always_inline enum entry enter(struct who *w)
+/* gate says whether the current task may be of a jail: the rest of the machine goes no further. */
+static __always_inline bool gate(void)
 {
 	u32 zero = 0;
 
-	w->jail = 0;
-	w->slot = 0;
-	w->escaped = 0;
-	long under = bpf_current_task_under_cgroup(&agents, 0);
-	if (under != 1) {
-		struct machine *machine = bpf_map_lookup_elem(&machines, &zero);
-		if (!machine || !machine->escapes)
-			return ENTRY_FREE;
+	if (bpf_current_task_under_cgroup(&agents, 0) == 1)
+		return true;
+	struct machine *machine = bpf_map_lookup_elem(&machines, &zero);
+	return machine && machine->escapes;
+}
+
+/* member_of answers for a task whose membership is known. */
+static __always_inline enum entry member_of(struct who *w, const struct member *m)
+{
+	w->slot = m->slot & (MAX_JAILS - 1);
+	w->jail = bpf_map_lookup_elem(&slots, &w->slot);
+	if (!w->jail || w->jail->id != m->id || !m->id) {
+		w->jail = 0;
+		return ENTRY_BROKEN;
 	}
-	w->task = bpf_get_current_task_btf();
-	u64 id = w->task->cgroups->dfl_cgrp->kn->id;
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	if (tgid == w->jail->init || (w->jail->flags & JAIL_SETUP))
+		return ENTRY_TRUSTED;
+	return ENTRY_JAILED;
+}
+
+/* resolve finds out which jail w->task, the current one, is of. id: of its group. */
+static __always_inline enum entry resolve(struct who *w, u64 id)
+{
 	struct member *m = bpf_task_storage_get(&members, w->task, 0, 0);
 	if (!m || m->cgroup != id) {
 		int slot = slot_of_group(group_of(w->task));
@@ -110,16 +124,18 @@ static __always_inline enum entry enter(struct who *w)
 			m->id = j->id;
 		}
 	}
-	w->slot = m->slot & (MAX_JAILS - 1);
-	w->jail = bpf_map_lookup_elem(&slots, &w->slot);
-	if (!w->jail || w->jail->id != m->id || !m->id) {
-		w->jail = 0;
-		return ENTRY_BROKEN;
-	}
-	u32 tgid = bpf_get_current_pid_tgid() >> 32;
-	if (tgid == w->jail->init || (w->jail->flags & JAIL_SETUP))
-		return ENTRY_TRUSTED;
-	return ENTRY_JAILED;
+	return member_of(w, m);
+}
+
+static __always_inline enum entry enter(struct who *w)
+{
+	w->jail = 0;
+	w->slot = 0;
+	w->escaped = 0;
+	if (!gate())
+		return ENTRY_FREE;
+	w->task = bpf_get_current_task_btf();
+	return resolve(w, w->task->cgroups->dfl_cgrp->kn->id);
 }
 
 #endif

@@ -16,10 +16,28 @@ enum pair {
 static __always_inline struct scratch *begin(struct who *w, u16 kind, int *answer)
 {
 	*answer = 0;
-	enum entry entry = enter(w);
+	w->jail = 0;
+	w->slot = 0;
+	w->escaped = 0;
+	if (!gate())
+		return 0;
+	w->task = bpf_get_current_task_btf();
+	u64 id = w->task->cgroups->dfl_cgrp->kn->id;
+	struct scratch *sc = bpf_task_storage_get(&scratches, w->task, 0, 0);
+	bool known = sc && sc->member.cgroup == id; /* one look-up instead of two */
+	enum entry entry = known ? member_of(w, &sc->member) : resolve(w, id);
 	if (entry == ENTRY_FREE || entry == ENTRY_TRUSTED)
 		return 0;
-	struct scratch *sc = entry == ENTRY_JAILED ? scratch_of(w) : 0;
+	if (entry != ENTRY_JAILED) {
+		sc = 0;
+	} else if (!known) {
+		sc = scratch_of(w);
+		if (sc) {
+			sc->member.slot = w->slot;
+			sc->member.id = w->jail->id;
+			sc->member.cgroup = id;
+		}
+	}
 	if (!sc) {
 		*answer = -EACCES;
 		if (w->jail) {

@@ -11,6 +11,7 @@
 
 #define MAX_TAINTS 16384 /* of all jails */
 
+#define HEAD_WORDS 11
 #define NEAR 16 /* names and steps of a walk in plain loops; deeper ones cost a call each */
 
 /* known is a name of the last walk and the automaton's state behind it. */
@@ -25,7 +26,9 @@ struct known {
  * they leave in one bpf_ringbuf_output.
  */
 struct scratch {
+	struct member member; /* a copy of the task's, while its group is that one */
 	u64 start_dentry, start_mnt; /* in: what to walk */
+	u64 start_ns; /* that start_mnt is in */
 	u64 dentry_now, mnt_now;
 	u64 ns; /* the task's mount namespace */
 	u32 depth;
@@ -42,7 +45,8 @@ struct scratch {
 	u32 first_bits;
 	u32 first_end;
 	u32 passed; /* steps that a loop before did */
-	u64 head[4]; /* the beginning of a dentry */
+	u64 head[NEAR][HEAD_WORDS]; /* where loads are calls: the beginnings of the dentries, short names included */
+	u64 mount[3]; /* where loads are calls: parent, mountpoint, root of one */
 	u64 table; /* id of the table that known is about */
 	u32 knows; /* how many of known hold, from the root on */
 	u32 taken; /* bits that other names of the file take from this one */

@@ -15,6 +15,7 @@
 #ifndef AGENTOS_WALK_H
 #define AGENTOS_WALK_H
 
+#include "name.h"
 #include "rules.h"
 
 enum end {
@@ -32,11 +33,6 @@ struct walk {
 	struct scratch *sc;
 	struct rules rules;
 };
-
-static __always_inline u32 sequence(u64 dentry)
-{
-	return LOAD(dentry, dentry, d_seq.seqcount.sequence);
-}
 
 /* step_up is one level of the way to the root: a name or a mount crossing. */
 static long step_up(u32 i, struct walk *w)
@@ -72,70 +68,6 @@ static long step_up(u32 i, struct walk *w)
 	return 0;
 }
 
-#define SHORT_NAME 32 /* bytes that every kernel keeps within a dentry */
-
-/* short_name copies a name that lies in its dentry, word by word. to is followed by enough bytes that are free. */
-static __always_inline bool short_name(u64 d, u64 name, u8 *to, u32 len)
-{
-	const u64 *words;
-	u64 off;
-
-	if (!typed || len > SHORT_NAME)
-		return false;
-	struct dentry *t = bpf_rdonly_cast((void *)d, bpf_core_type_id_kernel(struct dentry));
-	if (bpf_core_field_exists(t->d_iname)) {
-		off = bpf_core_field_offset(struct dentry, d_iname);
-		words = (const u64 *)&t->d_iname;
-	} else {
-		off = bpf_core_field_offset(struct dentry___named, d_shortname);
-		words = (const u64 *)&((struct dentry___named *)t)->d_shortname;
-	}
-	if (name != d + off)
-		return false;
-	*(u64 *)to = words[0];
-	if (len > 8)
-		*(u64 *)(to + 8) = words[1];
-	if (len > 16) {
-		*(u64 *)(to + 16) = words[2];
-		*(u64 *)(to + 24) = words[3];
-	}
-	return true;
-}
-
-/* append adds one name to the record. Answers its length, or 0 if it changes just now. */
-static __always_inline u32 append(struct scratch *sc, u64 d, u8 **name)
-{
-	u32 len, at = sc->off;
-	u64 from;
-
-	if (typed) {
-		len = LOAD(dentry, d, d_name.len);
-		from = (u64)LOAD(dentry, d, d_name.name);
-	} else { /* both in one call */
-		struct qstr q = {};
-		bpf_probe_read_kernel(&q, sizeof(q), (void *)MEMBER(dentry, d, d_name));
-		len = q.len;
-		from = (u64)q.name;
-	}
-	if (!len || len > 255) { /* cannot be */
-		sc->moved = 1;
-		return 0;
-	}
-	if (at + 1 + len <= sc->limit && at <= DATA_BYTES) {
-		sc->off = at + 1 + len;
-	} else {
-		at = DATA_BYTES; /* spare room behind: matched, not recorded */
-		sc->cut = 1;
-		sc->limit = 0;
-	}
-	u8 *to = sc->data + at;
-	to[0] = '/';
-	if (!short_name(d, from, to + 1, len))
-		bpf_probe_read_kernel(to + 1, len, (void *)from);
-	*name = to + 1;
-	return len;
-}
-
 /* step_down appends one name to the record and feeds it to the automaton. */
 static long step_down(u32 i, struct walk *w)
 {
@@ -145,7 +77,7 @@ static long step_down(u32 i, struct walk *w)
 
 	if (n >= MAX_DEPTH)
 		return 1;
-	u32 len = append(sc, sc->dentry[n], &name);
+	u32 len = append(sc, sc->dentry[n], &name, 0);
 	if (!len)
 		return 1;
 	sc->state = rules_step(&w->rules, sc->state, (struct match_name *)name, len);
@@ -163,7 +95,8 @@ __noinline u32 near_name(struct scratch *sc, const struct match_small *small, co
 		return 0;
 	struct rules rules = {.small = small, .large = large};
 	u8 *name;
-	u32 len = append(sc, sc->dentry[n & (MAX_DEPTH - 1)], &name);
+	const u8 *head = headed() && sc->depth <= NEAR ? (const u8 *)sc->head[n & (NEAR - 1)] : 0;
+	u32 len = append(sc, sc->dentry[n & (MAX_DEPTH - 1)], &name, head);
 
 	if (!len)
 		return 0;
@@ -204,19 +137,21 @@ static long step_check(u32 i, struct walk *w)
 	return 0;
 }
 
-/* rise reads what a step up needs of a dentry, in one call where a load is one. */
-static __always_inline u64 rise(struct scratch *sc, u64 d, u32 *seq)
+/* above reads the mount that m is on, and its own root, in one call where a load is one. */
+static __always_inline u64 above(struct scratch *sc, u64 m, u64 *root, u64 *point)
 {
-	u64 from = bpf_core_field_offset(struct dentry, d_seq) & ~7ULL;
-	u64 parent = bpf_core_field_offset(struct dentry, d_parent) - from;
+	u64 parent = bpf_core_field_offset(struct mount, mnt_parent);
 
-	if (typed || parent > sizeof(sc->head) - 8) {
-		*seq = sequence(d);
-		return (u64)LOAD(dentry, d, d_parent);
+	if (typed || bpf_core_field_offset(struct mount, mnt_mountpoint) != parent + 8 ||
+	    bpf_core_field_offset(struct mount, mnt.mnt_root) != parent + 16) {
+		*root = (u64)LOAD(mount, m, mnt.mnt_root);
+		*point = (u64)LOAD(mount, m, mnt_mountpoint);
+		return (u64)LOAD(mount, m, mnt_parent);
 	}
-	bpf_probe_read_kernel(sc->head, sizeof(sc->head), (void *)(d + from)); /* upward: the sequence first */
-	*seq = *(u32 *)((u8 *)sc->head + (bpf_core_field_offset(struct dentry, d_seq) & 7));
-	return *(u64 *)((u8 *)sc->head + parent);
+	bpf_probe_read_kernel(sc->mount, sizeof(sc->mount), (void *)(m + parent));
+	*point = sc->mount[1];
+	*root = sc->mount[2];
+	return sc->mount[0];
 }
 
 /* near_up is step_up for the first levels. Answers whether that was all of them. */
@@ -224,29 +159,27 @@ __noinline int near_up(struct scratch *sc)
 {
 	if (!sc)
 		return 1;
-	u64 d = sc->start_dentry, m = sc->start_mnt, root = (u64)LOAD(mount, m, mnt.mnt_root);
+	u64 d = sc->start_dentry, m = sc->start_mnt, root, point, up = above(sc, m, &root, &point);
 	u32 moved = 0, i;
 
 	sc->depth = 0;
 
 	for (i = 0; i < NEAR + 4; i++) {
 		if (d == root) {
-			u64 up = (u64)LOAD(mount, m, mnt_parent);
 			if (up == m) {
-				if ((u64)LOAD(mount, m, mnt_ns) == sc->ns)
+				if ((m == sc->start_mnt ? sc->start_ns : (u64)LOAD(mount, m, mnt_ns)) == sc->ns)
 					sc->end = END_ROOT;
 				break;
 			}
-			d = (u64)LOAD(mount, m, mnt_mountpoint);
+			d = point;
 			m = up;
-			root = (u64)LOAD(mount, m, mnt.mnt_root);
+			up = above(sc, m, &root, &point);
 			continue;
 		}
-		u32 seq;
-		u64 parent = rise(sc, d, &seq);
+		u32 seq, n = sc->depth & (MAX_DEPTH - 1); /* in memory, else the verifier tries every i with every n */
+		u64 parent = rise(sc, d, n, &seq);
 		if (parent == d || !parent)
 			break; /* disconnected: END_LOST stands */
-		u32 n = sc->depth & (MAX_DEPTH - 1); /* in memory, else the verifier tries every i with every n */
 		sc->dentry[n] = d;
 		sc->seq[n] = seq;
 		sc->depth = n + 1;
@@ -289,7 +222,8 @@ __noinline int walk_once(struct scratch *sc, u32 slot)
 	if (!table || table != sc->table)
 		sc->knows = 0;
 	sc->table = table;
-	if ((u64)LOAD(mount, sc->start_mnt, mnt_ns) == MNT_NS_INTERNAL) {
+	sc->start_ns = (u64)LOAD(mount, sc->start_mnt, mnt_ns);
+	if (sc->start_ns == MNT_NS_INTERNAL) {
 		sc->end = END_INTERNAL;
 		sc->depth = 0;
 		sc->moved = 0;
