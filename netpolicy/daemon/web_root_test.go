@@ -74,7 +74,10 @@ func TestTLS(t *testing.T) {
 	w.event(t, "denied", func(e netpolicy.Event) bool {
 		return e.Kind == netpolicy.Denied && strings.Contains(e.Why, "other.example")
 	})
+}
 
+func TestHTTP(t *testing.T) {
+	w := webWorld(t)
 	for _, tt := range []struct {
 		name, send string
 		hits       string

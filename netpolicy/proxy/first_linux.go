@@ -7,11 +7,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/netpolicy/name"
+	"github.com/agentos/agentos/netpolicy/relay"
 	"github.com/agentos/agentos/netpolicy/sniff"
 )
 
@@ -23,6 +25,7 @@ type first struct {
 	buf    []byte        // what was read and is not sent
 	req    sniff.Request // of HTTP
 	ended  bool          // the client has ended its writing
+	enough atomic.Bool   // the server has spoken: a silent client is not waited for
 }
 
 func newFirst(c *net.TCPConn, looks bool) *first {
@@ -53,7 +56,7 @@ func (f *first) meet(ctx context.Context, dial <-chan dialled, v *visit) (dialle
 		return d, d.err
 	}
 	if d.err != nil {
-		_ = f.client.SetReadDeadline(past)
+		relay.Reset(f.client) // ends listen
 		<-heard
 		return d, d.err
 	}
@@ -67,7 +70,8 @@ func (f *first) meet(ctx context.Context, dial <-chan dialled, v *visit) (dialle
 	case err = <-heard:
 		_ = d.conn.SetReadDeadline(past)
 		<-spoke
-	case <-spoke: // the server first: what the client has said until now is looked at all the same
+	case <-spoke: // the server first: a client that has begun to speak is looked at all the same
+		f.enough.Store(true)
 		_ = f.client.SetReadDeadline(past)
 		if err = <-heard; errors.Is(err, errSilent) {
 			err = nil
@@ -109,6 +113,10 @@ func (f *first) listen(v *visit) error {
 			f.ended = true
 		case errors.Is(err, os.ErrDeadlineExceeded) && len(f.buf) == 0:
 			return errSilent
+		case errors.Is(err, os.ErrDeadlineExceeded) && f.enough.CompareAndSwap(true, false):
+			if err := f.client.SetReadDeadline(time.Now().Add(firstTime)); err != nil {
+				return err
+			}
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return fmt.Errorf("%w: the client did not say in time whom it wants", errDenied)
 		default:
