@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/jail"
@@ -19,6 +22,7 @@ import (
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/jail/steer"
 	"github.com/agentos/agentos/policy"
+	"github.com/agentos/agentos/policy/glob"
 )
 
 // setPolicy swaps the file rules of a running jail of the caller:
@@ -186,6 +190,7 @@ func (w *swap) do() error {
 	}
 	v.settle(v.jail) // what the old rules judged comes before the record of the swap
 	w.took = time.Since(began)
+	w.cover(now)
 	w.record(event.Allow, "")
 	return v.record.Load().renamed(w.res.Name, w.number)
 }
@@ -215,6 +220,51 @@ func (w *swap) ask(now *prepared) error {
 		return fmt.Errorf("ask about more files: %w", err)
 	}
 	return nil
+}
+
+// coverTime bounds the walk for FIFOs of a swap.
+const coverTime = time.Second
+
+// cover covers the FIFOs that the new rules deny, about which nobody asks. They hold already: who
+// opens one that is not covered is killed.
+func (w *swap) cover(now *prepared) {
+	v := w.v
+	if v.opens == nil || v.policy.hides { // then no open goes unasked
+		return
+	}
+	v.mu.Lock()
+	trees := slices.Clone(v.trees)
+	v.mu.Unlock()
+	var targets []string
+	for path := range v.policy.view {
+		targets = append(targets, path)
+	}
+	for _, t := range trees {
+		targets = append(targets, t.path)
+	}
+	slices.Sort(targets)
+	targets = slices.DeleteFunc(slices.Compact(targets), func(t string) bool { return now.marked(t)&unix.FAN_OPEN_PERM == 0 })
+	allows := func(path string) bool { return now.rules.Match(path).Allows(glob.Read) }
+	f, err := opens.CoverMore(v.jail.Pid, targets, time.Now().Add(coverTime), allows)
+	if err == nil && f.Covered > 0 {
+		err = opens.Mark(v.opens, v.jail.Pid, now.marked) // those that are marked stay so; a cover that the agent moves away meanwhile is an empty file
+	}
+	const rest = "FIFOs that are denied now are not all covered; who opens one is killed"
+	switch {
+	case err != nil:
+		v.s.log.Error("cover FIFOs", "session", v.id, "error", err)
+		w.remain(rest)
+	case f.Partial:
+		w.remain(rest)
+	}
+}
+
+// remain adds a sentence to what is said of the swap.
+func (w *swap) remain(text string) {
+	if w.remaining != "" {
+		w.remaining += "; "
+	}
+	w.remaining += text
 }
 
 // undo gives those that have the new rules the old ones again.

@@ -25,7 +25,7 @@ type Found struct {
 // until. What it does not find, and what appears later, is not covered. The caller may
 // read every directory.
 func Fifos(root int, path string, until time.Time, allows func(path string) bool, cover func(fd int) error) (Found, error) {
-	return find(root, path, walk{until: until, allows: allows, cover: cover})
+	return find(root, path, walk{until: until, allows: allows, cover: func(fd int, _ string) error { return cover(fd) }})
 }
 
 func find(root int, path string, w walk) (Found, error) {
@@ -38,7 +38,13 @@ func find(root int, path string, w walk) (Found, error) {
 		return Found{}, fmt.Errorf("open %s: %w", path, err)
 	}
 	defer unix.Close(top)
-	w.top, w.base, w.buf, w.next = top, strings.TrimSuffix(path, "/"), make([]byte, 64<<10), []string{"."}
+	w.top, w.base = top, path
+	return w.all()
+}
+
+// all walks the directory top, which is called base.
+func (w *walk) all() (Found, error) {
+	w.base, w.buf, w.next = strings.TrimSuffix(w.base, "/"), make([]byte, 64<<10), []string{"."}
 	for len(w.next) > 0 && !w.late() {
 		dir := w.next[0]
 		w.next = w.next[1:]
@@ -55,7 +61,7 @@ type walk struct {
 	base   string // path of top
 	until  time.Time
 	allows func(path string) bool
-	cover  func(int) error
+	cover  func(fd int, below string) error
 	again  bool // it was walked before: what is covered is, and who walks has less rights
 	buf    []byte
 	next   []string // directories below top that are to be read
@@ -137,7 +143,7 @@ func (w *walk) entry(fd int, dir string, e dirent.Entry) error {
 		return nil
 	}
 	if err == nil {
-		err = w.cover(at)
+		err = w.cover(at, below)
 		_ = unix.Close(at)
 	}
 	if err != nil {

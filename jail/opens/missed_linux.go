@@ -37,7 +37,7 @@ func missed(paths []string, until time.Time, uid, gid int, allows func(path stri
 		return fmt.Errorf("open /: %w", err)
 	}
 	defer unix.Close(root)
-	found := func(int) error { return ErrMissed }
+	found := func(int, string) error { return ErrMissed }
 	for _, p := range paths {
 		f, err := find(root, p, walk{until: until, allows: allows, cover: found, again: true})
 		if err != nil {
