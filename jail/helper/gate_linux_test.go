@@ -3,6 +3,7 @@ package helper
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -35,7 +36,7 @@ func bare(t testing.TB) *Server {
 
 func (s *Server) makeDirsForTest(dir string) (err error) {
 	if err = os.MkdirAll(dir+"/audit", 0o700); err == nil {
-		err = s.openShared()
+		err = errors.Join(s.openShared(), s.openDescriptors())
 	}
 	return err
 }
