@@ -218,7 +218,7 @@ func (c *conversation) give(m rpc.GiveItems, fds []*os.File) (any, []*os.File, e
 		if _, shown := v.policy.view[p]; !shown {
 			return nil, nil, &rpc.Error{Code: rpc.Refused, Text: fmt.Sprintf("%s is not in the policy's view", p)}
 		}
-		name, err := kernelName(int(f.Fd()))
+		name, err := c.s.kernelName(int(f.Fd()))
 		if err != nil {
 			return nil, nil, fmt.Errorf("name descriptor: %w", err)
 		}
@@ -236,9 +236,9 @@ func (c *conversation) give(m rpc.GiveItems, fds []*os.File) (any, []*os.File, e
 }
 
 // kernelName is the path of what fd refers to, as the kernel knows it.
-func kernelName(fd int) (string, error) {
+func (s *Server) kernelName(fd int) (string, error) {
 	var buf [unix.PathMax]byte
-	n, err := unix.Readlinkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), buf[:])
+	n, err := unix.Readlinkat(int(s.fds.Fd()), strconv.Itoa(fd), buf[:])
 	if err != nil {
 		return "", err
 	}

@@ -3,6 +3,7 @@ package helper
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -35,7 +36,7 @@ func bare(t testing.TB) *Server {
 
 func (s *Server) makeDirsForTest(dir string) (err error) {
 	if err = os.MkdirAll(dir+"/audit", 0o700); err == nil {
-		err = s.openShared()
+		err = errors.Join(s.openShared(), s.openDescriptors())
 	}
 	return err
 }
@@ -120,10 +121,10 @@ func TestCreateWantsASealedDocument(t *testing.T) {
 // session, or leave it without an answer to a sound request on a new
 // connection.
 func FuzzConversation(f *testing.F) {
-	f.Add([]byte(`{"verb":"hello","id":1,"body":{"protocol":3,"build":"x"}}`), []byte(`{"verb":"create","id":2,"body":{}}`))
-	f.Add([]byte(`{"verb":"hello","id":1,"body":{"protocol":3,"build":"x"}}`), []byte(`{"verb":"start","id":2,"body":{"session":"x"}}`))
-	f.Add([]byte(`{"verb":"hello","id":1,"body":{"protocol":3,"build":"x"}}`), []byte(`{"verb":"drop","id":2,"body":{"id":"../audit"}}`))
-	f.Add([]byte(`{"verb":"hello","id":1,"body":{"protocol":3,"build":"x"}}`), []byte(`{"verb":"kept","id":2,"body":{"after":"0"}}`))
+	f.Add([]byte(`{"verb":"hello","id":1,"body":{"protocol":4,"build":"x"}}`), []byte(`{"verb":"create","id":2,"body":{}}`))
+	f.Add([]byte(`{"verb":"hello","id":1,"body":{"protocol":4,"build":"x"}}`), []byte(`{"verb":"start","id":2,"body":{"session":"x"}}`))
+	f.Add([]byte(`{"verb":"hello","id":1,"body":{"protocol":4,"build":"x"}}`), []byte(`{"verb":"drop","id":2,"body":{"id":"../audit"}}`))
+	f.Add([]byte(`{"verb":"hello","id":1,"body":{"protocol":4,"build":"x"}}`), []byte(`{"verb":"kept","id":2,"body":{"after":"0"}}`))
 	f.Add([]byte(`{`), []byte(``))
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		s := bare(t)

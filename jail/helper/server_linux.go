@@ -58,6 +58,7 @@ type Server struct {
 	log        *slog.Logger
 	init       *os.File
 	initFile   *os.File   // the program itself, for the jail check
+	fds        *os.File   // /proc/self/fd: what this process' descriptors are
 	locked     []*os.File // the cgroup parent and the state directory, flocked
 	ranges     *jail.Ranges
 	layout     cgroup.Layout
@@ -122,6 +123,7 @@ func Open(opt Options) (_ *Server, err error) {
 	}{
 		{"directories", s.makeDirs},
 		{"init", s.loadInit},
+		{"descriptors", s.openDescriptors},
 		{"audit key", s.loadKey},
 		{"cgroups", s.findCgroups},
 		{"remains", s.sweep},
@@ -218,6 +220,15 @@ func (s *Server) openShared() (err error) {
 	return err
 }
 
+func (s *Server) openDescriptors() error {
+	fd, err := unix.Open("/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	s.fds = os.NewFile(uintptr(fd), "/proc/self/fd")
+	return nil
+}
+
 func (s *Server) openTrees() (err error) {
 	s.trees, err = jail.NewTrees()
 	return err
@@ -259,8 +270,8 @@ func (s *Server) Close() error {
 		s.meter = nil
 	}
 	s.ranges.Close()
-	packet.CloseAll([]*os.File{s.init, s.initFile, s.netdFile})
-	s.init, s.initFile, s.netdFile = nil, nil, nil
+	packet.CloseAll([]*os.File{s.init, s.initFile, s.netdFile, s.fds})
+	s.init, s.initFile, s.netdFile, s.fds = nil, nil, nil, nil
 	if s.audit != nil {
 		_ = s.audit.Close()
 		s.audit = nil

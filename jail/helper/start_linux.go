@@ -104,7 +104,7 @@ var buildSteps = []step[*build]{
 }
 
 func (s *Server) newBuild(ctx context.Context, o order, going func() error) *build {
-	b := &build{order: o, s: s, ctx: ctx, going: going, sources: map[string]source{}}
+	b := &build{order: o, s: s, ctx: ctx, going: going, sources: make(map[string]source, len(o.given)+2*len(jail.Devices))}
 	b.uid, b.gid = agentIDs(o.owner)
 	return b
 }
@@ -265,6 +265,7 @@ func (b *build) look() error {
 			return err
 		}
 	}
+	b.in.Given = make([]jail.Given, 0, len(b.given))
 	for _, g := range b.given {
 		src := source{file: g.file, given: true, mapped: true}
 		if err := src.stat(); err != nil {
@@ -357,7 +358,7 @@ func (b *build) key(whole bool) (string, error) {
 	if err := json.NewEncoder(h).Encode([]any{words, b.hash, base}); err != nil {
 		return "", err
 	}
-	var buf []byte
+	buf := make([]byte, 0, 128*len(b.sources))
 	flag := func(on bool) {
 		n := byte(0)
 		if on {
