@@ -13,11 +13,11 @@ live() { [ -z "$DESTDIR" ] && [ -d /run/systemd/system ]; }
 
 case ${1:-} in
 install)
-	for f in agentos agentos-helper agentos-init; do [ -x "$top/bin/$f" ] || { echo "install: bin/$f is missing; run make build" >&2; exit 1; }; done
+	for f in agentos agentos-helper agentos-init agentos-netd; do [ -x "$top/bin/$f" ] || { echo "install: bin/$f is missing; run make build" >&2; exit 1; }; done
 	tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT
 	$sudo install -d -m 755 "$bin" "$libexec" "$units" "$tmpfiles" "$man" "$bash" "$zsh" "$fish"
 	$sudo install -m 755 "$top/bin/agentos" "$bin/agentos"
-	$sudo install -m 755 "$top/bin/agentos-helper" "$top/bin/agentos-init" "$libexec/"
+	$sudo install -m 755 "$top/bin/agentos-helper" "$top/bin/agentos-init" "$top/bin/agentos-netd" "$libexec/"
 	sed "s|@LIBEXEC@|$PREFIX/libexec/agentos|g" "$here/systemd/agentos-helper.service" >"$tmp/agentos-helper.service"
 	$sudo install -m 644 "$tmp/agentos-helper.service" "$here/systemd/agentos-helper.socket" "$units/"
 	$sudo install -m 644 "$here/tmpfiles/agentos.conf" "$tmpfiles/agentos.conf"
@@ -38,7 +38,7 @@ install)
 	;;
 uninstall)
 	if live; then $sudo systemctl disable --now agentos-helper.socket agentos-helper.service 2>/dev/null || true; fi
-	$sudo rm -f "$bin/agentos" "$libexec/agentos-helper" "$libexec/agentos-init" "$units/agentos-helper.service" "$units/agentos-helper.socket" \
+	$sudo rm -f "$bin/agentos" "$libexec/agentos-helper" "$libexec/agentos-init" "$libexec/agentos-netd" "$units/agentos-helper.service" "$units/agentos-helper.socket" \
 		"$tmpfiles/agentos.conf" "$man"/agentos.1 "$man"/agentos-*.1 "$bash/agentos" "$zsh/_agentos" "$fish/agentos.fish"
 	$sudo rmdir "$libexec" 2>/dev/null || true
 	if live; then $sudo systemctl daemon-reload; fi
