@@ -20,7 +20,7 @@ show() {
 			[ -z "$tty" ] || printf '%s' "$say"
 			continue ;;
 		esac
-		[ $n -gt 0 ] || all=$(go list -deps -f '{{if .Stale}}{{.ImportPath}}{{end}}' "$@" "./cmd/$program" 2>/dev/null | wc -l)
+		[ $n -gt 0 ] || all=$(go list -trimpath -deps -f '{{if .Stale}}{{.ImportPath}}{{end}}' "$@" "./cmd/$program" 2>/dev/null | wc -l)
 		n=$((n + 1)); [ $n -le "$all" ] || all=$n
 		if [ -n "$tty" ]; then
 			printf '\r\033[K%s  %d/%d packages' "$say" $n "$all"

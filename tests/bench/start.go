@@ -154,10 +154,11 @@ func (b *bench) oci(runtime string) *contestant {
 	c.once = func() (time.Duration, error) {
 		n++
 		args := []string{"run", "--bundle", bundle, fmt.Sprintf("agentos-bench-%d-%d", os.Getpid(), n)}
-		if runtime == "crun" {
-			args = append([]string{"--cgroup-manager=disabled"}, args...)
+		if runtime != "crun" {
+			return timed(b.command(runtime, args...))
 		}
-		return timed(b.command(runtime, args...))
+		args = append([]string{"--cgroup-manager=disabled"}, args...)
+		return b.unified(func() (time.Duration, error) { return timed(b.command(runtime, args...)) })
 	}
 	return c
 }

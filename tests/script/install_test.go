@@ -46,7 +46,7 @@ func TestInstall(t *testing.T) {
 
 	dest := filepath.Join(root, "dest")
 	run("install", dest, "/usr")
-	for _, want := range []string{"/usr/bin/agentos", "/usr/libexec/agentos/agentos-helper", "/usr/libexec/agentos/agentos-init", "/usr/lib/systemd/system/agentos-helper.socket", "/usr/share/man/man1/agentos-run.1"} {
+	for _, want := range []string{"/usr/bin/agentos", "/usr/libexec/agentos/agentos-helper", "/usr/libexec/agentos/agentos-init", "/usr/libexec/agentos/agentos-netd", "/usr/lib/systemd/system/agentos-helper.socket", "/usr/share/man/man1/agentos-run.1"} {
 		if !slices.Contains(files(dest), want) {
 			t.Errorf("%s is not installed", want)
 		}

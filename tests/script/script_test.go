@@ -82,6 +82,27 @@ func TestScript(t *testing.T) {
 	})
 }
 
+// TestNamesAreApart: scripts run at the same time against one helper, which refuses a second session of one name.
+func TestNamesAreApart(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	where := map[string]string{}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`agentos run .*--name (\w[\w.-]*) .*-- `).FindAllStringSubmatch(string(text), -1) {
+			if other := where[m[1]]; other != "" && other != f {
+				t.Errorf("%s and %s both name a session %q", other, f, m[1])
+			}
+			where[m[1]] = f
+		}
+	}
+}
+
 // startHelper starts one helper for all scripts and ends it with the test. There is one helper a machine: one that is running can be used
 // by its socket, AGENTOS_SOCKET.
 func startHelper(t *testing.T, bin, root string) string {
