@@ -72,7 +72,10 @@ func peer() error {
 				return err
 			}
 			apply(m.Jail, m.Generation, m.Rules)
-			listener := int(fds[netpolicy.Listener4].Fd()) // blocks from here on
+			listener := int(fds[netpolicy.Listener4].Fd())
+			if err := unix.SetNonblock(listener, false); err != nil {
+				return err
+			}
 			go func() {
 				defer packet.CloseAll(fds) // held until then
 				for {

@@ -87,6 +87,11 @@ deny = ["bad.ok.example.org:*"]
 			t.Errorf("%s: %s\nthe servers heard %q, want %q", c.act, out, heard, c.heard)
 		case strings.Contains(heard, "token") && c.want != "ok", strings.Contains(heard, "secret-data"), strings.Contains(heard, "evil"):
 			t.Errorf("%s: it came through: %q", c.act, heard)
+		default:
+			continue
+		}
+		if record, err := w.agentos("audit", "show", "--kind", "net").CombinedOutput(); err == nil {
+			t.Logf("%s: the record:\n%s", c.act, record)
 		}
 	}
 }
