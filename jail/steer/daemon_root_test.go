@@ -85,8 +85,8 @@ func peer() error {
 					}
 					local, _ := unix.Getsockname(fd)
 					mu.Lock()
-					_, _ = unix.Write(fd, fmt.Appendf(nil, "%d %s %d\n", os.Getuid(), addrPort(local), generation[m.Jail]))
 					_ = c.Send(netpolicy.Answer{Event: &netpolicy.Event{Kind: netpolicy.Opened, Time: time.Now(), Jail: m.Jail, Connection: netpolicy.Connection{Client: addrPort(from), Asked: addrPort(local)}}})
+					_, _ = unix.Write(fd, fmt.Appendf(nil, "%d %s %d\n", os.Getuid(), addrPort(local), generation[m.Jail]))
 					mu.Unlock()
 					_ = unix.Close(fd)
 				}
