@@ -25,7 +25,7 @@ var ErrCut = errors.New("cut")
 
 const (
 	chunk    = 1 << 20   // bytes that one splice moves at most
-	pipeSize = 512 << 10 // asked for; the kernel may give less
+	pipeSize = 1 << 20 // asked for; the kernel may give less
 	copySize = 32 << 10
 )
 
@@ -210,7 +210,7 @@ var buffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 type pipe struct{ r, w int }
 
 // pipes are the pipes that nobody uses: more than this at rest are closed.
-var pipes = make(chan *pipe, 64)
+var pipes = make(chan *pipe, 32)
 
 func borrow() *pipe {
 	select {
