@@ -10,6 +10,7 @@ LIBEXEC    := $(PREFIX)/libexec/agentos
 UNITDIR    ?= $(PREFIX)/lib/systemd/system
 TMPFILES   ?= $(PREFIX)/lib/tmpfiles.d
 AGENT      ?=
+WORKSPACE  ?= .
 POLICY     ?= strict
 KERNEL     ?= all
 FUZZTIME   ?= 20s
@@ -38,17 +39,18 @@ setup: ## install what a fresh machine lacks for building (apt; sudo when not ro
 
 .PHONY: build
 build: bin ## build the programs into bin/
+# The helper's libraries need cgo for libseccomp alone: names and users are resolved by Go, so that root loads no plug-ins of the C library's
+# resolver, and so that most packages are compiled once for all three programs.
 bin: FORCE
-	@mkdir -p bin
-	@if [ -d cmd/agentos ]; then        echo "build bin/agentos";        CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(STAMP)' -o bin/agentos ./cmd/agentos; fi
-	@if [ -d cmd/agentos-helper ]; then echo "build bin/agentos-helper"; CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(STAMP)' -o bin/agentos-helper ./cmd/agentos-helper; fi
-	@if [ -d cmd/agentos-init ]; then   echo "build bin/agentos-init";   CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w $(STAMP)' -o bin/agentos-init ./cmd/agentos-init; fi
-	@if [ -d cmd/agentos-netd ]; then   echo "build bin/agentos-netd";   CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(STAMP)' -o bin/agentos-netd ./cmd/agentos-netd; fi
+	@CGO_ENABLED=0 packaging/build.sh agentos -ldflags '$(STAMP)'
+	@CGO_ENABLED=1 packaging/build.sh agentos-helper -tags netgo,osusergo -ldflags '$(STAMP)'
+	@CGO_ENABLED=0 packaging/build.sh agentos-init -ldflags '-s -w $(STAMP)'
+	@CGO_ENABLED=0 packaging/build.sh agentos-netd -ldflags '$(STAMP)'
 FORCE:
 
 .PHONY: run
-run: setup build ## the main job: a jailed agent at work, then its record (AGENT=claude: that agent, here)
-	@packaging/try/try.sh "$(POLICY)" $(AGENT)
+run: setup build ## the main job: a jailed agent at work, then its record (AGENT=claude: that agent, here or on WORKSPACE)
+	@WORKSPACE="$(WORKSPACE)" packaging/try/try.sh "$(POLICY)" $(AGENT)
 
 .PHONY: test
 test: ## every test there is, after installing what they need

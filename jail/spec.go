@@ -64,7 +64,9 @@ type Spec struct {
 	Allow     []Allow  // Landlock rules
 	OpenFiles uint64   // RLIMIT_NOFILE; 0 = leave
 	Audit     string   // "all", "changes" or "denied"
-	Broker    bool     // files are decided by the broker (tiers C and D)
+	Broker    bool     // files are decided by the broker (tiers C and D), or only hidden by it
+	Hide      bool     // rules may hide names; only with Broker
+	Kernel    bool     // the kernel decides files: the broker hides, and decides nothing; only with Hide
 	Opens     bool     // opens that change nothing are asked about by a fanotify group
 	Fifos     []string // mounts whose denied FIFOs are covered; only with Opens
 	Private   []string // trees that exist only in this jail

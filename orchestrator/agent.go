@@ -97,8 +97,11 @@ func located(err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	if errors.Is(err, plugin.ErrNotFound) {
+	switch {
+	case e.Err == plugin.ErrNotFound:
 		return missing(fmt.Errorf("command %s: not found", e.Path), e.Hint)
+	case errors.Is(err, plugin.ErrNotFound): // what it needs is not
+		return missing(fmt.Errorf("command %s: %w", e.Path, e.Err), e.Hint)
 	}
 	return refuse(fmt.Errorf("command %s: %w", e.Path, e.Err), e.Hint)
 }

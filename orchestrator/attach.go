@@ -366,6 +366,8 @@ func (a *attachment) pumpEnded(ctx context.Context, e pumpEnd) {
 		a.hangUp(ctx)
 	case e.which == inputPump && !e.ours && a.tty == nil:
 		_ = a.proc.in.Close() // the process takes no more
+	case e.which != inputPump && e.ours && e.err != nil && !errors.Is(e.err, unix.EPIPE) && !errors.Is(e.err, unix.EBADF):
+		_, _ = a.streams.Err.WriteString("agentos: " + event.Printable(e.err.Error()) + "\n") // a full disk; a pipe without a reader is usual
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/policy"
@@ -144,7 +145,7 @@ func projectPolicy(workspace, home string) (*policy.Document, error) {
 		return nil, fmt.Errorf("read project policy: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	f, err := root.Open(policyFile)
+	f, err := root.OpenFile(policyFile, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO is refused below, not waited for
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -153,7 +154,7 @@ func projectPolicy(workspace, home string) (*policy.Document, error) {
 	}
 	defer func() { _ = f.Close() }()
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("read project policy: %s is not a regular file", f.Name())
+		return nil, &Error{Err: fmt.Errorf("read project policy: %s is not a regular file", filepath.Join(workspace, policyFile))}
 	}
 	data, err := io.ReadAll(io.LimitReader(f, policy.MaxSize+1))
 	if err != nil {

@@ -19,12 +19,12 @@ import (
 // openWorkspace opens dir once; everything later uses the descriptor. The path
 // is what the kernel says the descriptor is.
 func openWorkspace(dir string) (*os.File, string, error) {
-	fail := func(err error, hint string) (*os.File, string, error) {
-		return nil, "", &Error{Err: fmt.Errorf("workspace %s: %w", dir, err), Hint: hint}
+	fail := func(err error) (*os.File, string, error) {
+		return nil, "", &Error{Err: fmt.Errorf("workspace %s: %w", orDefault(dir, "(the current directory)"), err)}
 	}
 	fd, err := unix.Open(orDefault(dir, "."), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fail(err, "")
+		return fail(err)
 	}
 	f := os.NewFile(uintptr(fd), dir)
 	name, err := kernelName(f)
@@ -41,15 +41,23 @@ func openWorkspace(dir string) (*os.File, string, error) {
 	if err == nil {
 		err = unix.Faccessat(unix.AT_FDCWD, procFD(f), unix.R_OK|unix.X_OK, 0)
 	}
-	hint := ""
-	if uid := os.Geteuid(); err == nil && uid != 0 && int(st.Uid) != uid {
-		err, hint = fmt.Errorf("belongs to user %d, not to you", st.Uid), "make a copy of your own"
-	}
 	if err != nil {
 		_ = f.Close()
-		return fail(err, hint)
+		return fail(err)
 	}
 	return f, name, nil
+}
+
+// owned refuses a workspace that is another user's, unless we are root.
+func owned(workspace *os.File, dir string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(workspace.Fd()), &st); err != nil {
+		return fmt.Errorf("workspace %s: %w", dir, err)
+	}
+	if uid := os.Geteuid(); uid != 0 && int(st.Uid) != uid {
+		return &Error{Err: fmt.Errorf("workspace %s: belongs to user %d, not to you", dir, st.Uid), Hint: "make a copy of your own"}
+	}
+	return nil
 }
 
 func procFD(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }

@@ -25,6 +25,8 @@ func openWorkspace(string) (*os.File, string, error) {
 	return nil, "", fmt.Errorf("open workspace for a jail on this system: %w", errors.ErrUnsupported)
 }
 
+func owned(*os.File, string) error { return errors.ErrUnsupported }
+
 func memfd(string, []byte) (*os.File, error) {
 	return nil, fmt.Errorf("make memory file on this system: %w", errors.ErrUnsupported)
 }

@@ -87,6 +87,9 @@ func Prepare(o Options) (*Plan, error) {
 	if err := checkWorkspace(dir, p.Resolved); err != nil {
 		return nil, err
 	}
+	if err := owned(ws, dir); err != nil {
+		return nil, err
+	}
 	p.view = p.Resolved.View()
 	if p.Env, err = environ(p.view, p.Resolved, o.Environ, a, o.Env, userName(getenv), author(p.Stack.Vars, home, getenv("XDG_CONFIG_HOME"))); err != nil {
 		return nil, err
@@ -168,6 +171,9 @@ func realHome(home string) (string, error) {
 	real, err := filepath.EvalSymlinks(home)
 	if err != nil {
 		return "", &Error{Err: fmt.Errorf("open home directory: %w", err), Hint: "set HOME"}
+	}
+	if real == "/" { // rules about ~ would be about everything
+		return "", &Error{Err: errors.New("home directory is /"), Hint: "set HOME to a directory of your own"}
 	}
 	return real, nil
 }

@@ -20,7 +20,8 @@ const elsewhere = "change to a project's directory, or name it with --workspace"
 
 // checkWorkspace refuses directories that no session should own, beyond those
 // that [policy.Resolve] refuses. dir is a real path. AnyWorkspace of the policy
-// permits what the jail has no own of.
+// permits what the jail has no own of. A policy that shows nothing of dir is a
+// mistake: the agent could not even be there.
 func checkWorkspace(dir string, r *policy.Resolved) error {
 	own := []string{"/dev", "/proc", "/sys", "/run", "/tmp", "/var/tmp"}
 	system := []string{"/bin", "/boot", "/etc", "/lib", "/lib64", "/opt", "/sbin", "/srv", "/usr", "/var"}
@@ -29,6 +30,8 @@ func checkWorkspace(dir string, r *policy.Resolved) error {
 		return refuse(fmt.Errorf("workspace %s: every jail has its own", dir), elsewhere)
 	case !r.AnyWorkspace && slices.Contains(system, dir):
 		return refuse(fmt.Errorf("workspace %s: an agent would own far more than a project", dir), elsewhere)
+	case !slices.ContainsFunc(r.View(), func(m policy.Mount) bool { return within(dir, m.Path) || within(m.Path, dir) }):
+		return refuse(fmt.Errorf("workspace %s: the policy lets nothing of it be read", dir), `extends = ["builtin:base"] in a policy gives it the workspace and the system's software`)
 	}
 	return nil
 }

@@ -46,6 +46,11 @@ func (r *Resolved) Automaton() (*glob.Automaton, error) {
 				acc.Bits |= 1 << o.op
 			}
 		}
+		hidden, rule := r.hidden(matched, layers)
+		acc.Rule[glob.See] = rule
+		if !hidden {
+			acc.Bits |= 1 << glob.See
+		}
 		return acc
 	})
 	if err != nil {
@@ -63,13 +68,15 @@ func (r *Resolved) kinds() []uint16 {
 		kind  Kind
 	}
 	out := make([]uint16, len(r.Files))
+	type manner struct{ except, hide bool }
 	current := map[list]uint16{}
-	sign := map[list]bool{}
+	sign := map[list]manner{}
 	next := uint16(0)
 	for i, rule := range r.Files {
 		l := list{rule.Layer, rule.Kind}
-		if n, ok := current[l]; !ok || sign[l] != rule.Except {
-			current[l], sign[l] = next, rule.Except
+		s := manner{rule.Except, rule.Hide}
+		if n, ok := current[l]; !ok || sign[l] != s {
+			current[l], sign[l] = next, s
 			out[i] = next
 			next++
 		} else {
@@ -113,4 +120,31 @@ func (r *Resolved) judge(op Kind, matched []uint16, layers []int) (ok bool, rule
 		rule = matched[i]
 	}
 	return rule != noRule, rule
+}
+
+// hidden reports whether the name itself is kept from the agent: in some layer a deny rule
+// that hides matches, with no exception below it that does. The last such rule of the first
+// such layer is the one that is named, noRule if there is none. What is hidden is denied.
+func (r *Resolved) hidden(matched []uint16, layers []int) (bool, uint16) {
+	for _, l := range layers {
+		last := uint16(noRule)
+		for _, m := range matched {
+			switch f := &r.Files[m]; {
+			case f.Layer != l || f.Kind != Deny:
+			case f.Except:
+				last = noRule
+			case f.Hide:
+				last = m
+			}
+		}
+		if last != noRule {
+			return true, last
+		}
+	}
+	return false, noRule
+}
+
+// Hides says whether some rule hides names, which costs each look at a name.
+func (r *Resolved) Hides() bool {
+	return slices.ContainsFunc(r.Files, func(f Rule) bool { return f.Hide })
 }

@@ -14,6 +14,7 @@
 //     order mark or more than 256 KiB is an [Error] with file:line:col.
 //   - Layers only tighten. The profile grants; org, user and project layers
 //     can only take away. No document can widen what another one withheld.
+//   - A rule that hides denies, too: the fourth operation of the automaton is to see a name.
 //   - Zero means no: what no rule of the profile allows is denied.
 //   - Every rule knows its file:line:col. [Resolved.Explain] asks the very
 //     automaton that the kernel programs walk, never a second implementation.

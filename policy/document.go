@@ -35,9 +35,11 @@ type At struct {
 	Col  int `json:"col"`
 }
 
-// Item is one entry of a list and where it stands.
+// Item is one entry of a list and where it stands. Hide is for entries of Deny alone, which
+// are then written as a table: { glob = "**/.env", hide = true }.
 type Item struct {
 	Text string `json:"text"`
+	Hide bool   `json:"hide,omitempty"`
 	At
 }
 
@@ -48,7 +50,7 @@ type Files struct {
 	Read         []Item `json:"read,omitzero" item:"glob" doc:"what may be opened for reading and listed"`
 	Write        []Item `json:"write,omitzero" item:"glob" doc:"what may be created, changed, renamed and removed"`
 	Exec         []Item `json:"exec,omitzero" item:"glob" doc:"what may be executed"`
-	Deny         []Item `json:"deny,omitzero" item:"glob!" doc:"never read, written or executed, whatever the lists above say; '!GLOB' is an exception to the entries above it"`
+	Deny         []Item `json:"deny,omitzero" item:"glob!?" doc:"never read, written or executed, whatever the lists above say; '!GLOB' is an exception to the entries above it; { glob = GLOB, hide = true } keeps the name from the agent, too"`
 	Protect      []Item `json:"protect,omitzero" item:"glob!" doc:"never written, renamed or removed; '!GLOB' is an exception to the entries above it"`
 	Private      []Item `json:"private,omitzero" item:"path!" doc:"paths that the jail makes for itself; what the host has there is not shown"`
 	Persist      []Item `json:"persist,omitzero" item:"home" doc:"directories of the jail's home that sessions of one workspace share and that outlast them"`
@@ -171,6 +173,11 @@ func schemaOf(t reflect.Type) object {
 			p := schemaOf(f.Type)
 			if f.Tag.Get("item") == "dest" {
 				p["items"] = object{"anyOf": []object{schemaOf(reflect.TypeFor[Item]()), entrySchema()}}
+			} else if takesTables(f) {
+				p["items"] = object{"anyOf": []any{schemaOf(reflect.TypeFor[Item]()), object{
+					"type": "object", "required": []string{"glob"}, "additionalProperties": false,
+					"properties": object{"glob": schemaOf(reflect.TypeFor[Item]()), "hide": object{"type": "boolean"}},
+				}}}
 			}
 			p["description"] = f.Tag.Get("doc")
 			if enum := f.Tag.Get("enum"); enum != "" && f.Type.Kind() == reflect.String {

@@ -33,6 +33,8 @@ type Verdict struct {
 	Allow bool   `json:"allow"`
 	Rule  *Rule  `json:"rule,omitempty"` // the deciding rule, nil when none decided
 	Why   string `json:"why"`            // one sentence
+	// Hidden is true when the agent is told that nothing of that name is there.
+	Hidden bool `json:"hidden,omitempty"`
 	// Default is true when the policy does not name the system call: the
 	// seccomp profile decides, which package jail/seccomp knows. Allow is false then.
 	Default bool `json:"default,omitempty"`
@@ -72,6 +74,9 @@ func (r *Resolved) Explain(op Op, arg string) Verdict {
 	return e.file(op, arg)
 }
 
+// Shows reports whether no rule hides an absolute clean path, or a directory above it.
+func (e *Explainer) Shows(path string) bool { return e.a.Along(path, glob.See) }
+
 // Explain is [Resolved.Explain].
 func (e *Explainer) Explain(op Op, arg string) Verdict {
 	if op == OpRead || op == OpWrite || op == OpExec {
@@ -104,7 +109,14 @@ func (e *Explainer) file(op Op, arg string) Verdict {
 		return v
 	}
 	v.Rule = rule
+	hidden, by := e.r.hides(e.index.match(p))
+	if v.Hidden = !e.a.Match(p).Allows(glob.See); v.Hidden != hidden {
+		v.Why = "the automaton and the rules disagree about hiding; please report this policy and path"
+		return v
+	}
 	switch {
+	case v.Hidden:
+		v.Rule, v.Why = by, "denied and hidden by "+by.String()
 	case v.Allow && v.Rule != nil:
 		v.Why = "allowed by " + v.Rule.String()
 	case v.Allow:
@@ -135,6 +147,19 @@ func (r *Resolved) decide(op Op, matched []uint16) (bool, *Rule) {
 		return ok, nil
 	}
 	return ok, &r.Files[n]
+}
+
+// hides is hidden over all layers, with the rule.
+func (r *Resolved) hides(matched []uint16) (bool, *Rule) {
+	layers := make([]int, len(r.Layers))
+	for i := range layers {
+		layers[i] = i
+	}
+	ok, n := r.hidden(matched, layers)
+	if !ok {
+		return false, nil
+	}
+	return true, &r.Files[n]
 }
 
 // absolute is the path that arg means in the jail.

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2/unstable"
@@ -35,7 +36,7 @@ func (e *Error) Error() string {
 // Load reads and parses the policy file at path. The error is an [*Error] or
 // one of package os.
 func Load(path string) (*Document, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO that nobody writes to is empty, not waited for
 	if err != nil {
 		return nil, fmt.Errorf("read policy: %w", err)
 	}
@@ -68,7 +69,7 @@ func parseDocument(s *source) (*Document, error) {
 		return nil, err
 	}
 	d := &Document{File: name, At: map[string]At{}}
-	dec := &decoder{source: s, at: d.At}
+	dec := &decoder{source: s, at: d.At, tables: map[string]bool{}}
 	if err := dec.table(root, "", reflect.ValueOf(d).Elem()); err != nil {
 		return nil, err
 	}
@@ -84,7 +85,8 @@ func parseDocument(s *source) (*Document, error) {
 // decoder fills Go values from nodes, by the json names of their fields.
 type decoder struct {
 	*source
-	at map[string]At
+	at     map[string]At
+	tables map[string]bool // lists whose entries may be tables
 }
 
 func (d *decoder) table(n *node, path string, v reflect.Value) error {
@@ -95,6 +97,7 @@ func (d *decoder) table(n *node, path string, v reflect.Value) error {
 	var names []string
 	for i := range v.NumField() {
 		if name := keyOf(v.Type().Field(i)); name != "" {
+			d.tables[join(path, name)] = takesTables(v.Type().Field(i))
 			fields[name] = v.Field(i)
 			names = append(names, name)
 		}
@@ -110,6 +113,32 @@ func (d *decoder) table(n *node, path string, v reflect.Value) error {
 		}
 	}
 	return nil
+}
+
+// takesTables says whether the entries of a list may be tables: { glob = ..., hide = ... }.
+func takesTables(f reflect.StructField) bool { return strings.HasSuffix(f.Tag.Get("item"), "?") }
+
+// entry reads an entry of a list that may be a table.
+func (d *decoder) entry(n *node, path string) (Item, error) {
+	it := Item{At: n.at}
+	for _, key := range n.sort {
+		switch v := n.keys[key]; {
+		case key == "glob" && v.kind == unstable.String:
+			it.Text, it.At = v.text, v.at
+		case key == "glob":
+			return it, d.errorf(v.at, "", "glob of %s wants a string, not %s", path, v.what())
+		case key == "hide" && v.kind == unstable.Bool:
+			it.Hide = v.text == "true"
+		case key == "hide":
+			return it, d.errorf(v.at, "", "hide of %s wants true or false, not %s", path, v.what())
+		default:
+			return it, d.errorf(v.key, didYouMean(key, []string{"glob", "hide"}), "unknown key %q in an entry of %s", key, path)
+		}
+	}
+	if n.keys["glob"] == nil {
+		return it, d.errorf(n.at, `write { glob = "**/.env", hide = true }`, "an entry of %s has no glob", path)
+	}
+	return it, nil
 }
 
 func (d *decoder) value(n *node, path string, v reflect.Value) error {
@@ -171,11 +200,26 @@ func (d *decoder) list(n *node, path string, v reflect.Value) error {
 	for i, c := range n.list {
 		switch x := v.Index(i).Addr().Interface().(type) {
 		case *Item:
-			text, err := d.entry(c, path)
-			if err != nil {
-				return err
+			if c.kind == unstable.Table && path == allowKey {
+				text, err := d.destination(c, path)
+				if err != nil {
+					return err
+				}
+				*x = Item{Text: text, At: c.at}
+				continue
 			}
-			*x = Item{Text: text, At: c.at}
+			if c.kind == unstable.Table && d.tables[path] {
+				it, err := d.entry(c, path)
+				if err != nil {
+					return err
+				}
+				*x = it
+				continue
+			}
+			if c.kind != unstable.String {
+				return d.errorf(c.at, "", "%s wants a list of strings, not %s", path, c.what())
+			}
+			*x = Item{Text: c.text, At: c.at}
 		case *Test:
 			x.At = c.at
 			if err := d.table(c, path+"."+strconv.Itoa(i), reflect.ValueOf(x).Elem()); err != nil {
@@ -189,14 +233,8 @@ func (d *decoder) list(n *node, path string, v reflect.Value) error {
 // allowKey is the one list whose entries may be tables.
 const allowKey = "net.allow"
 
-// entry is the text of one entry of a list.
-func (d *decoder) entry(n *node, path string) (string, error) {
-	if n.kind == unstable.String {
-		return n.text, nil
-	}
-	if path != allowKey || n.kind != unstable.Table {
-		return "", d.errorf(n.at, "", "%s wants a list of strings, not %s", path, n.what())
-	}
+// destination is the text of an entry that is a table.
+func (d *decoder) destination(n *node, path string) (string, error) {
 	var t netTable
 	if err := d.table(n, path+".0", reflect.ValueOf(&t).Elem()); err != nil {
 		return "", err

@@ -48,6 +48,26 @@ func naive(layers []Layer, v Vars, op Kind, p string) bool {
 	return true
 }
 
+// naiveHidden is the same for hiding: in some layer an entry of deny that hides matches, and none
+// below it that is an exception.
+func naiveHidden(layers []Layer, v Vars, p string) bool {
+	for _, l := range layers {
+		hidden := false
+		for _, it := range l.Doc.Files.Deny {
+			one := *l.Doc
+			one.Files = Files{Deny: []Item{{Text: strings.TrimPrefix(it.Text, "!")}}, Read: []Item{{Text: "/**"}}}
+			if naive([]Layer{{Profile, &one}}, v, Read, p) {
+				continue // does not match
+			}
+			hidden = !strings.HasPrefix(it.Text, "!") && (hidden || it.Hide)
+		}
+		if hidden {
+			return true
+		}
+	}
+	return false
+}
+
 func TestAutomatonAgainstNaive(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	globs := []string{
@@ -56,6 +76,7 @@ func TestAutomatonAgainstNaive(t *testing.T) {
 	}
 	names := []string{"a", "b", "ab", ".env", ".env.x", "x.pem", "c"}
 	v := Vars{Workspace: "/h/w", Home: "/h"}
+	hiding := false // only deny hides
 	list := func(neg bool) []Item {
 		if rng.IntN(4) == 0 {
 			return nil
@@ -66,6 +87,7 @@ func TestAutomatonAgainstNaive(t *testing.T) {
 			if neg && rng.IntN(3) == 0 {
 				it.Text = "!" + it.Text
 			}
+			it.Hide = neg && hiding && it.Text[0] != '!' && rng.IntN(3) == 0
 			out = append(out, it)
 		}
 		if out == nil {
@@ -80,7 +102,10 @@ func TestAutomatonAgainstNaive(t *testing.T) {
 				continue
 			}
 			d := &Document{File: fmt.Sprintf("%s-%d", kind, round), Version: 1, Name: "x"}
-			d.Files = Files{Read: list(false), Write: list(false), Exec: list(false), Deny: list(true), Protect: list(true)}
+			d.Files = Files{Read: list(false), Write: list(false), Exec: list(false), Protect: list(true)}
+			hiding = round%2 == 0
+			d.Files.Deny = list(true)
+			hiding = false
 			if kind == Profile {
 				d.Files.Read = append(d.Files.Read, Item{Text: "/h/**"})
 				d.Files.Write = append(d.Files.Write, Item{Text: "${workspace}/**"})
@@ -104,8 +129,15 @@ func TestAutomatonAgainstNaive(t *testing.T) {
 			for range rng.IntN(4) {
 				p = path.Join(p, names[rng.IntN(len(names))])
 			}
+			hidden := naiveHidden(layers, v, p)
+			if along := p != "/" && e.Automaton().Along(p, glob.See); along && hidden || hidden && !r.Hides() {
+				t.Fatalf("%s is hidden and seen (%t, %t)", p, along, r.Hides())
+			}
 			for _, op := range []Op{OpRead, OpWrite, OpExec} {
 				want := naive(layers, v, Kind(op), p)
+				if got := e.Explain(op, p); got.Hidden != hidden || hidden && (got.Allow || got.Rule == nil || !got.Rule.Hide) {
+					t.Fatalf("%s %s: got %+v, want hidden %t", op, p, got, hidden)
+				}
 				got := e.Explain(op, p)
 				if got.Allow != want || got.Allow && got.Rule == nil || strings.Contains(got.Why, "disagree") {
 					js, _ := json.Marshal(layers)

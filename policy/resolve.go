@@ -38,6 +38,7 @@ type Rule struct {
 	Kind   Kind   `json:"kind"`
 	Glob   string `json:"glob"`             // files: absolute or "**/"; others: the entry itself
 	Except bool   `json:"except,omitempty"` // an exception to earlier deny or protect rules of its layer
+	Hide   bool   `json:"hide,omitempty"`   // of Deny: the name is kept from the agent, too
 	Layer  int    `json:"layer"`            // index into Resolved.Layers
 	Pos    string `json:"pos"`              // file:line:col
 	Text   string `json:"text"`             // as written
@@ -215,7 +216,7 @@ func (r *Resolved) addFiles(i int, m *merged) error {
 			first := len(r.Files)
 			err := r.Vars.expand(text, QuoteGlob, func(g string) {
 				if !slices.ContainsFunc(r.Files[first:], func(o Rule) bool { return o.Glob == g }) {
-					r.Files = append(r.Files, Rule{Kind: kind, Glob: g, Except: except, Layer: i, Pos: p.pos, Text: p.Text})
+					r.Files = append(r.Files, Rule{Kind: kind, Glob: g, Except: except, Hide: p.Hide, Layer: i, Pos: p.pos, Text: p.Text})
 				}
 			})
 			if err != nil {

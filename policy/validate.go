@@ -93,12 +93,18 @@ func (d *Document) lists(v reflect.Value, globs bool) error {
 		if len(list) > maxItems {
 			return d.itemError(list[maxItems], "", "%s has over %d entries", keyOf(f), maxItems)
 		}
-		kind, excepts := strings.CutSuffix(f.Tag.Get("item"), "!")
+		kind, excepts := strings.CutSuffix(strings.TrimSuffix(f.Tag.Get("item"), "?"), "!")
 		for _, it := range list {
 			text := it.Text
+			if it.Hide && !takesTables(f) {
+				return d.itemError(it, "what deny names can be hidden", "%s hides nothing", keyOf(f))
+			}
 			if rest, is := strings.CutPrefix(text, "!"); is {
-				if !excepts {
+				switch {
+				case !excepts:
 					return d.itemError(it, "exceptions go into deny and protect", "%s has no exceptions", keyOf(f))
+				case it.Hide:
+					return d.itemError(it, "leave hide away: what is not denied is seen", "%q is an exception and cannot hide", text)
 				}
 				text = rest
 			}

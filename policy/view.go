@@ -218,7 +218,7 @@ func (r *Resolved) joinHome(all []*merged) error {
 			return asked[i].fault("over %d %s entries", limit, rule.Kind)
 		}
 		*to = append(*to, rule.Glob)
-		held = append(held, placed{Item{rule.Glob, asked[i].At}, asked[i].pos})
+		held = append(held, placed{Item{Text: rule.Glob, At: asked[i].At}, asked[i].pos})
 	}
 	slices.Sort(r.Home.Persist)
 	slices.Sort(r.Home.Overlay)

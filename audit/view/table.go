@@ -51,8 +51,12 @@ func (t *Table) Append(dst []byte, r *segment.Record) []byte {
 	if !r.Time.IsZero() {
 		stamp = when.Format("15:04:05.000")
 	}
-	return t.row(dst, "", colour(&r.Event), [...]string{
-		stamp, event.Printable(r.Jail), process(&r.Event), what(&r.Event), Object(&r.Event), verdict(&r.Event), event.Printable(r.Rule),
+	said := r.Event
+	if said.Kind.Class() == event.Net && said.Denied() && said.Rule == "" { // no line of a policy did it: why stands where that would
+		said.Rule, said.Detail = said.Detail, ""
+	}
+	return t.row(dst, "", colour(&said), [...]string{
+		stamp, event.Printable(r.Jail), process(&said), what(&said), Object(&said), verdict(&said), event.Printable(said.Rule),
 	})
 }
 

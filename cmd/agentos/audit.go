@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,8 +112,24 @@ With --json every record is one JSON object on one line.`,
 	f.StringSliceVar(&s.kinds, "kind", nil, "only these `kinds`: file, exec, net, session, system, or single ones such as open,connect")
 	f.StringVar(&s.path, "path", "", "only records about paths that match `glob`")
 	f.BoolVar(&asJSON, "json", false, "print JSON, one record a line")
+	_ = c.RegisterFlagCompletionFunc("kind", completeKinds)
 	f.BoolVarP(&follow, "follow", "f", false, "go on with what is recorded from now on, until the session ends")
 	return c
+}
+
+// completeKinds offers classes of events, and after a comma more of them.
+func completeKinds(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+	head := word[:strings.LastIndexByte(word, ',')+1]
+	var out []string
+	for _, class := range []event.Class{event.File, event.Program, event.Net, event.Session, event.System} {
+		out = append(out, head+class.String())
+	}
+	for _, k := range event.Kinds() {
+		if name := head + k.String(); k != event.Unknown && !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (p *program) show(ctx context.Context, g orchestrator.Gate, l *orchestrator.Log, s *selection, follow bool, print func([]byte, *segment.Record) []byte) error {
@@ -299,7 +316,8 @@ func (p *program) verified(l *orchestrator.Log, rep *segment.Report, good bool) 
 	case !rep.Closed:
 		state = p.out.red("not closed: its end may be missing")
 	}
-	p.out.linef("%s %s: %d records in %d segments, %d signed heads, signed up to record %d, %s", word, event.Printable(l.Name), rep.Records, rep.Segments, rep.Heads, rep.Signed, state)
+	p.out.linef("%s %s: %s in %s, %s, signed up to record %d, %s", word, event.Printable(l.Name),
+		countOf(int(rep.Records), "record"), countOf(rep.Segments, "segment"), countOf(rep.Heads, "signed head"), rep.Signed, state)
 	if rep.Losses > 0 || rep.Gaps > 0 {
 		p.out.linef("%d events lost, %d gaps, as recorded", rep.Losses, rep.Gaps)
 	}

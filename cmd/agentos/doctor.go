@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,9 +88,19 @@ func (p *program) examined(m rpc.Machine) {
 			p.out.linef("%s  %s", strings.Repeat(" ", 6+width), p.out.dim("do: "+clean(f.Hint)))
 		}
 	}
-	for _, b := range m.Builtins {
+	for i, b := range m.Builtins {
+		if i > 0 && alike(b, m.Builtins[i-1]) {
+			continue // its name stands with the first's
+		}
 		p.out.linef("")
-		head := "policy " + event.Printable(b.Policy) + ": "
+		names := b.Policy
+		for _, o := range m.Builtins[i+1:] {
+			if !alike(b, o) {
+				break
+			}
+			names += ", " + o.Policy
+		}
+		head := "policy " + event.Printable(names) + ": "
 		switch {
 		case b.Starts && len(b.Missing) == 0:
 			p.out.linef("%s%s", head, p.out.green("starts, nothing missing"))
@@ -106,3 +117,6 @@ func (p *program) examined(m rpc.Machine) {
 		}
 	}
 }
+
+// alike reports whether the same can be said of two policies.
+func alike(a, b rpc.Misses) bool { return a.Starts == b.Starts && slices.Equal(a.Missing, b.Missing) }

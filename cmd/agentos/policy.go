@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agentos/agentos/audit/event"
-	"github.com/agentos/agentos/jail/seccomp"
 	"github.com/agentos/agentos/orchestrator"
 	"github.com/agentos/agentos/policy"
 )
@@ -167,6 +166,9 @@ func (p *program) effective(r *policy.Resolved) {
 			if x.Except {
 				what = "!" + what
 			}
+			if x.Hide {
+				what += " (hidden)"
+			}
 			t.row(string(x.Kind), event.Printable(x.Pos), event.Printable(what))
 		}
 	}
@@ -260,113 +262,6 @@ func (p *program) checked(file string, results, bad []policy.TestResult) {
 	p.out.linef("%s %s: %d of %d tests hold", word, event.Printable(file), len(results)-len(bad), len(results))
 }
 
-func (p *program) policyExplain() *cobra.Command {
-	asJSON := false
-	o := orchestrator.Options{}
-	c := &cobra.Command{
-		Use:   "explain read|write|exec|connect|syscall|env ARG",
-		Short: "say whether something is allowed, and which line decides",
-		Long: `Says whether an operation is allowed, from the same code that the kernel's rules are compiled with.
-Paths may begin with ~/ or be relative to the workspace. The exit status is 0 if it is allowed, or depends on the arguments of a system call; 126 if it is denied.`,
-		Example: "  agentos policy explain read .env\n  agentos policy explain connect api.github.com:443 --policy standard",
-		Args:    count(2, 2, "an operation and its object"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if !slices.Contains(policy.Ops(), policy.Op(args[0])) {
-				return &orchestrator.Error{Err: fmt.Errorf("there is no operation %q", args[0]), Hint: "one of read, write, exec, connect, syscall, env"}
-			}
-			o.Environ, o.Home = p.environ, p.home
-			r, err := orchestrator.Resolve(o)
-			if err != nil {
-				return err
-			}
-			op := policy.Op(args[0])
-			var v policy.Verdict
-			if op.File() {
-				e, err := r.Explainer()
-				if err != nil {
-					return err
-				}
-				v = e.Explain(op, args[1])
-			} else {
-				v = r.Explain(op, args[1])
-			}
-			depends := v.Default && profiled(args[1], &v)
-			if asJSON {
-				if err := p.out.json(v); err != nil {
-					return err
-				}
-			} else {
-				p.verdict(v, depends)
-				if op.File() && v.Allow {
-					p.shares(r.Shares(args[1]))
-				}
-			}
-			if !v.Allow && !depends {
-				return exitStatus(orchestrator.StatusRefused)
-			}
-			return nil
-		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) == 0 {
-				var out []string
-				for _, op := range policy.Ops() {
-					out = append(out, string(op))
-				}
-				return out, cobra.ShellCompDirectiveNoFileComp
-			}
-			return nil, cobra.ShellCompDirectiveDefault
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().StringVar(&o.Policy, "policy", "strict", "`policy` to ask: a name or a file")
-	_ = c.RegisterFlagCompletionFunc("policy", p.completePolicies)
-	p.groundFlags(c, &o)
-	return c
-}
-
-// profiled completes the verdict on a system call that the policy does not name,
-// and reports whether it depends on the arguments of the call.
-func profiled(name string, v *policy.Verdict) (depends bool) {
-	const who = "the policy does not name it; the default seccomp profile "
-	for _, c := range seccomp.Calls() {
-		if c.Name != name {
-			continue
-		}
-		switch c.Class {
-		case seccomp.Allow:
-			v.Allow, v.Why = true, who+"allows it ("+c.Why+")"
-		case seccomp.Check:
-			v.Why, depends = who+"looks at its arguments ("+c.Why+")", true
-		case seccomp.Refuse:
-			v.Why = who + "refuses it with EPERM (" + c.Why + ")"
-		case seccomp.Never:
-			v.Why = who + "refuses it with EPERM, whatever a policy says (" + c.Why + ")"
-		default:
-			v.Why = who + "answers ENOSYS, as if the kernel did not have it (" + c.Why + ")"
-		}
-		return depends
-	}
-	v.Why = who + "does not know it and answers ENOSYS, as if the kernel did not have it"
-	return false
-}
-
-func (p *program) verdict(v policy.Verdict, depends bool) {
-	word := p.out.red("deny")
-	switch {
-	case v.Allow:
-		word = p.out.green("allow")
-	case depends:
-		word = "depends"
-	}
-	if v.Rule == nil {
-		p.out.linef("%s: %s", word, event.Printable(v.Why))
-		return
-	}
-	text := v.Rule.Text
-	p.out.linef("%s: %s %s", word, v.Rule.Kind, event.Printable(text))
-	p.out.linef("  at %s", event.Printable(v.Rule.Pos))
-}
-
 func (p *program) policySet() *cobra.Command {
 	asJSON := false
 	c := &cobra.Command{
@@ -412,17 +307,6 @@ is mapped stays mapped. Everything else of the policy must be as it was, and not
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
-}
-
-// shares says what becomes of a file in a directory of the home that is neither the
-// session's alone nor the host's.
-func (p *program) shares(kind policy.Kind, dir string) {
-	switch kind {
-	case policy.Persist:
-		p.out.linef("  in %s, which the sessions of this workspace share", event.Printable(dir))
-	case policy.Overlay:
-		p.out.linef("  in %s, read from yours; what is written stays in the session", event.Printable(dir))
-	}
 }
 
 func (p *program) policySchema() *cobra.Command {

@@ -89,12 +89,13 @@ func (p *program) root(args []string) *cobra.Command {
   agentos why                      which rule, and the line that would allow it
   agentos policy explain read .env whether, and which line says so
   agentos doctor                   what this machine can enforce`,
-		Args:              cobra.NoArgs,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		Version:           packet.Build(),
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
+		Args:                       known,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		SuggestionsMinimumDistance: 2,
+		Version:                    packet.Build(),
+		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &orchestrator.Error{Err: err, Hint: c.CommandPath() + " --help"}
@@ -116,6 +117,18 @@ func (p *program) root(args []string) *cobra.Command {
 		}
 	}
 	return root
+}
+
+// known refuses what is no command, with the one that was meant.
+func known(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := root.CommandPath() + " --help"
+	if near := root.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return &orchestrator.Error{Err: fmt.Errorf("there is no command %q", args[0]), Hint: hint}
 }
 
 // gate reaches the helper.

@@ -48,7 +48,7 @@ func (p *program) psCommand() *cobra.Command {
 }
 
 func (p *program) sessions(rows []rpc.Session) {
-	t := table{head: []string{"NAME", "ID", "AGENT", "POLICY", "STATE", "STARTED", "PROCS", "MEMORY", "CPU", "DENIED", "WORKSPACE"}}
+	t := table{head: []string{"NAME", "ID", "AGENT", "POLICY", "STATE", "STARTED", "TASKS", "MEMORY", "CPU", "DENIED", "WORKSPACE"}}
 	for _, s := range rows {
 		denied := strconv.FormatUint(s.Denied, 10)
 		if s.Denied > 0 {

@@ -214,6 +214,9 @@ func changeWord(it trust.Item) string {
 }
 
 func (p *program) missed(r *trust.Report) {
+	if r.ByTime {
+		p.err.note("the record names no files: these were found by their change times, and what others changed since the session began is among them")
+	}
 	if r.Missed > 0 {
 		p.err.note("%d events or paths could not be looked at: there may be more", r.Missed)
 	}
@@ -301,6 +304,9 @@ func (p *program) leaves(ctx context.Context, g orchestrator.Gate, s *trust.Sess
 	if exit.Totals == nil {
 		return
 	}
+	if !s.Silent && exit.Totals.Altered == 0 && exit.Totals.Lost == 0 {
+		return // the record says of no file that it was altered
+	}
 	if exit.Totals.Records > trustRecords {
 		p.keepNote(s)
 		p.err.note("a record of %d events was not searched for files that your tools will run or obey", exit.Totals.Records)
@@ -358,6 +364,9 @@ func (p *program) leftover(r *trust.Report, hint string) {
 	}
 	if n > trustShown {
 		p.err.linef("  and %d more", n-trustShown)
+	}
+	if r.ByTime {
+		p.err.note("found by change times, because the record names no files: what you changed meanwhile is among them")
 	}
 	p.err.hint(hint + " shows the differences")
 }

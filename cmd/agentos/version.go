@@ -69,7 +69,11 @@ func (p *program) completionCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			switch args[0] {
 			case "bash":
-				return c.Root().GenBashCompletionV2(p.out.w, true)
+				if err := c.Root().GenBashCompletionV2(p.out.w, true); err != nil {
+					return err
+				}
+				_, err := p.out.w.WriteString(bareBash)
+				return err
 			case "zsh":
 				return c.Root().GenZshCompletion(p.out.w)
 			case "fish":
@@ -79,6 +83,28 @@ func (p *program) completionCommand() *cobra.Command {
 		},
 	}
 }
+
+// bareBash follows cobra's script, whose words come from the package bash-completion:
+// without that, pressing TAB would only print that a function is not found.
+const bareBash = `
+if ! declare -F _get_comp_words_by_ref _filedir >/dev/null 2>&1; then
+    __agentos_init_completion()
+    {
+        COMPREPLY=()
+        read -r -a words <<<"${COMP_LINE:0:COMP_POINT}"
+        case ${COMP_LINE:0:COMP_POINT} in *[[:space:]]) words+=("") ;; esac
+        cword=$((${#words[@]} - 1))
+        cur=${words[cword]}
+        prev=${words[cword > 0 ? cword - 1 : 0]}
+    }
+    _filedir()
+    {
+        local IFS=$'\n'
+        COMPREPLY=($(compgen "${1:--f}" -- "$cur")) # -d: directories
+        compopt -o filenames
+    }
+fi
+`
 
 // writeMan writes one page for c and each command below it, as NAME-SUB.1.
 func writeMan(c *cobra.Command, dir string) error {

@@ -18,6 +18,8 @@ type compiledRules struct{ *glob.Automaton }
 
 func (r compiledRules) Match(path string) Answer { return Answer(r.Automaton.Match(path)) }
 
+func (r compiledRules) Shows(path string) bool { return r.Along(path, glob.See) }
+
 func (r compiledRules) Text(uint16) string { return "" }
 
 func (r compiledRules) NoGain(from, to string) bool {

@@ -8,17 +8,19 @@ const (
 	opRead = iota
 	opWrite
 	opExec
+	opSee
 
 	canRead  = 1 << opRead
 	canWrite = 1 << opWrite
 	canExec  = 1 << opExec
+	canSee   = 1 << opSee // the name may be listed and looked up
 
 	noRule   = 0xffff // glob.NoRule
 	someRule = 0xfffe // glob.SomeRule
 )
 
 // Answer says what the rules allow on one path: bit n of Bits set means that
-// operation n (read, write, exec) is allowed, Rule[n] is the index of the rule
+// operation n (read, write, exec, see) is allowed, Rule[n] is the index of the rule
 // that decided it, 0xffff if none did. It is laid out like glob.Accept.
 type Answer struct {
 	Bits uint8
@@ -51,6 +53,8 @@ func (o only) Leave(Rules)  {}
 type Rules interface {
 	// Match decides one path.
 	Match(path string) Answer
+	// Shows reports whether a path and every directory above it may be seen.
+	Shows(path string) bool
 	// NoGain reports whether a directory may move from one name to another
 	// without any path below it gaining an access that it lacked.
 	NoGain(from, to string) bool
@@ -79,6 +83,13 @@ type Config struct {
 	Unix     []string          // host sockets that may be connected to, absolute paths
 	Private  []string          // trees that exist in this jail only; sockets there may be used
 	Workers  int               // threads; 0 chooses
+
+	// Hide says that rules may hide names: the filter must send the calls of [Looks], too,
+	// and all of open and openat.
+	Hide bool
+	// Kernel says that the kernel decides all but what is hidden: only the calls of [Looks] and
+	// [LooksInKernel] are answered.
+	Kernel bool
 }
 
 // Notified names the calls that the filter of the jail must send to the broker,

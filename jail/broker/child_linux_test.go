@@ -91,7 +91,8 @@ func childMain() {
 
 // loadFilter sends the calls to a listener and allows the rest, on all threads.
 func loadFilter() (int, error) {
-	table := handlers()
+	mode := os.Getenv(childEnv)
+	table := (&Config{Hide: mode != "1", Kernel: mode == "kernel"}).handlers()
 	prog := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}}
 	for nr, h := range table {
 		if h != nil {
@@ -316,12 +317,30 @@ func must(t testing.TB, err error) {
 func startChild(t testing.TB, change func(*Config)) *child {
 	t.Helper()
 	c := &child{t: t, base: testBase(t), waiting: map[int]chan result{}}
+	cfg := Config{
+		Rules: Only(testRules{base: c.base}), UID: testUID, GID: testGID, Audit: AuditAll, Sockets: true,
+		Emit: func(e event.Event) {
+			c.mu.Lock()
+			c.events = append(c.events, e)
+			c.mu.Unlock()
+		},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	mode := "1"
+	switch {
+	case cfg.Kernel:
+		mode = "kernel"
+	case cfg.Hide:
+		mode = "hide"
+	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
 	theirs := os.NewFile(uintptr(pair[1]), "pair")
 	defer unix.Close(pair[0])
 	c.cmd = exec.Command(c.base + "/child")
-	c.cmd.Env = []string{childEnv + "=1", "PATH=/usr/bin:/bin", "HOME=" + c.base + "/ws", "GOMAXPROCS=4"}
+	c.cmd.Env = []string{childEnv + "=" + mode, "PATH=/usr/bin:/bin", "HOME=" + c.base + "/ws", "GOMAXPROCS=4"}
 	c.cmd.Dir = c.base + "/ws"
 	c.cmd.ExtraFiles = []*os.File{theirs}
 	c.cmd.Stderr = os.Stderr
@@ -333,18 +352,7 @@ func startChild(t testing.TB, change func(*Config)) *child {
 	must(t, c.cmd.Start())
 	theirs.Close()
 	listener := receiveFD(t, pair[0])
-
-	cfg := Config{
-		Listener: listener, Rules: Only(testRules{base: c.base}), UID: testUID, GID: testGID, Audit: AuditAll, Sockets: true,
-		Emit: func(e event.Event) {
-			c.mu.Lock()
-			c.events = append(c.events, e)
-			c.mu.Unlock()
-		},
-	}
-	if change != nil {
-		change(&cfg)
-	}
+	cfg.Listener = listener
 	c.b, err = New(cfg)
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())

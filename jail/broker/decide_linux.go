@@ -66,6 +66,7 @@ type about struct {
 
 // deny reports a refusal and returns its errno.
 func (w *worker) deny(a about, e unix.Errno) unix.Errno {
+	w.told = true
 	w.report(a, event.Deny, e)
 	return e
 }

@@ -12,11 +12,16 @@
 // Promises:
 //   - What is decided is what is acted on: an object held by descriptor, or a name in a
 //     directory held by descriptor that no link is followed from. Arguments are
-//     read once. CONTINUE is answered only where nothing is decided: O_PATH opens, whose
-//     flags are in registers, and bind and connect without [Config].Sockets.
+//     read once. CONTINUE is answered only where no access is decided: O_PATH opens, whose
+//     flags are in registers, bind and connect without [Config].Sockets, and looks at names.
 //   - The act has the agent's rights and no others: effective and fs ids, groups, umask of the
 //     caller. In procfs, where the kernel looks at who asks, "self" is the caller, init's own
 //     entries are refused, and CAP_SYS_PTRACE is dropped for all but the caller's own.
+//   - With [Config].Hide what a rule hides is in no listing, and is ENOENT to every call that
+//     names it or leads through it. Listings are read at the caller's own place and written without
+//     those names. Calls that only ask (stat and its like, [Looks]) go on in the kernel when their
+//     name may be seen: who changes it meanwhile learns whether what was guessed is there. With
+//     [Config].Kernel that is so of all calls but listing, and nothing else is decided here.
 //   - Waiting calls (FIFOs, leases, blocking connects) wait on threads of their own and end
 //     with their caller or its signals. More than 64 at once: EAGAIN.
 //   - A broker that is gone passes nothing: the kernel answers ENOSYS.

@@ -35,7 +35,10 @@ func (w *worker) alone(p *spot, s *side, a about, act func() unix.Errno) unix.Er
 		return w.deny(a, unix.EPERM)
 	}
 	if !w.check(p.full, canWrite) {
-		return w.deny(a, unix.EACCES)
+		if w.concealed() && (a.kind == event.Unlink || a.kind == event.Rmdir) {
+			return w.deny(a, unix.ENOENT)
+		}
+		return w.deny(a, unix.EACCES) // to make: whether it is there or not
 	}
 	if !w.alive() {
 		return unix.ESRCH
@@ -217,6 +220,12 @@ func (w *worker) rename(dirfd1, path1, dirfd2, path2, flags uint64) unix.Errno {
 	if p.proc || q.proc {
 		return w.deny(a, unix.EPERM)
 	}
+	for _, n := range []*spot{&p, &q} {
+		// The second name is made, and refused the same whether it is there, but for an exchange.
+		if !w.check(n.full, canWrite) && w.concealed() && (n == &p || flags&unix.RENAME_EXCHANGE != 0) {
+			return w.deny(a, unix.ENOENT)
+		}
+	}
 	e = w.mayMove(&p, &q)
 	if e == 0 && flags&unix.RENAME_EXCHANGE != 0 {
 		e = w.mayMove(&q, &p)
@@ -354,6 +363,9 @@ func (w *worker) target(dirfd uint64, s *side, follow, empty bool) (int, unix.Er
 	at, e := w.start(dirfd, s, false)
 	if e != 0 {
 		return -1, e
+	}
+	if w.hidden(at, s.path(), follow, 0) {
+		return -1, unix.ENOENT
 	}
 	return w.object(at, s.path(), follow, false, 0)
 }

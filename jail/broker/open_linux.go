@@ -107,7 +107,8 @@ func sysOpenat2(w *worker) unix.Errno {
 
 func (w *worker) openAny(dirfd, path uint64, r request) unix.Errno {
 	s := &w.one
-	if r.flags&unix.O_PATH != 0 {
+	held := r.flags&unix.O_PATH == 0
+	if !held && !w.b.c.Hide {
 		return w.openPath()
 	}
 	if e := w.readPath(path, s); e != 0 {
@@ -125,6 +126,12 @@ func (w *worker) openAny(dirfd, path uint64, r request) unix.Errno {
 	var e unix.Errno
 	if r.at, e = w.start(dirfd, s, r.resolve&unix.RESOLVE_IN_ROOT != 0); e != 0 {
 		return e
+	}
+	switch {
+	case r.flags&unix.O_CREAT == 0 && w.hidden(r.at, s.path(), r.flags&unix.O_NOFOLLOW == 0, r.resolve):
+		return unix.ENOENT
+	case !held:
+		return w.openPath()
 	}
 	switch r.flags & unix.O_ACCMODE {
 	case unix.O_RDONLY:
@@ -147,7 +154,7 @@ func (w *worker) openAny(dirfd, path uint64, r request) unix.Errno {
 	default:
 		e = w.openObject(s.path(), &r)
 	}
-	if e == unix.ENOENT {
+	if e == unix.ENOENT && !w.told {
 		w.reportAbsent(s, &r)
 	}
 	return e
@@ -409,7 +416,7 @@ func (w *worker) openName(p *spot, s *side, r *request) (e unix.Errno, again boo
 	}
 	a := about{kind: event.Open, path: p.full, flags: r.flags, need: r.need}
 	if !w.check(p.full, r.need) {
-		if _, e := readlinkat(p.dir, p.name, w.link[:]); e == 0 && r.flags&(unix.O_EXCL|unix.O_NOFOLLOW) == 0 {
+		if _, e := readlinkat(p.dir, p.name, w.link[:]); e == 0 && !w.concealed() && r.flags&(unix.O_EXCL|unix.O_NOFOLLOW) == 0 {
 			return 0, true
 		}
 		return w.deny(a, unix.EACCES), false

@@ -8,6 +8,15 @@ type handler func(*worker) unix.Errno
 
 const tableSize = 480
 
+// handlers is what answers the calls of a broker with this configuration.
+func (c *Config) handlers() [tableSize]handler {
+	t := handlers()
+	if c.Hide {
+		lookHandlers(&t, c.Kernel)
+	}
+	return t
+}
+
 // handlers maps call numbers to what answers them. Anything else is ENOSYS.
 func handlers() [tableSize]handler {
 	t := oldHandlers() // calls that only some architectures have

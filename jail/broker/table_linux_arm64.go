@@ -7,4 +7,8 @@ const (
 	nativeLargefile = 0x20000
 )
 
+func oldAsks() map[int]look { return nil }
+
+func oldActs() map[int][]look { return nil }
+
 func oldHandlers() (t [tableSize]handler) { return t }

@@ -155,6 +155,9 @@ func (w *worker) parent(at int, path []byte, s *side, resolve uint64) (p spot, e
 	}
 	if len(last) == 0 || string(last) == "." || string(last) == ".." {
 		p.dots = true
+		if w.hidden(at, path, true, resolve) {
+			return p, unix.ENOENT
+		}
 		p.dir, e = w.object(at, path, true, true, resolve)
 		p.proc = e == 0 && w.isProc()
 		return p, e
@@ -175,7 +178,9 @@ func (w *worker) parent(at int, path []byte, s *side, resolve uint64) (p spot, e
 	default:
 		saved := path[begin]
 		path[begin] = 0
-		p.dir, e = w.object(at, path[:begin+1], true, true, resolve)
+		if e = unix.ENOENT; !w.hidden(at, path[:begin+1], true, resolve) {
+			p.dir, e = w.object(at, path[:begin+1], true, true, resolve)
+		}
 		path[begin] = saved
 		if e != 0 {
 			return p, e
@@ -355,6 +360,11 @@ func (w *worker) step(cur int, comp []byte, resolve uint64) (int, unix.Errno) {
 		return -1, e
 	}
 	w.hold(fd)
+	if w.looks {
+		if e := w.unseen(fd); e != 0 {
+			return -1, e
+		}
+	}
 	return fd, fstat(fd, &w.st)
 }
 
@@ -404,5 +414,11 @@ func (w *worker) jump(cur int, comp []byte, pid uint32, resolve uint64) ([]byte,
 	if e != 0 {
 		return nil, -1, e
 	}
-	return nil, w.hold(fd), 0
+	w.hold(fd)
+	if w.looks {
+		if e := w.unseen(fd); e != 0 {
+			return nil, -1, e
+		}
+	}
+	return nil, fd, 0
 }

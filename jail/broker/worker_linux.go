@@ -46,6 +46,12 @@ type worker struct {
 	num      [64]byte
 	text     [2 * pathMax]byte // working text of the slow walk
 	text2    [2 * pathMax]byte
+	canon    [2*pathMax + 2]byte // canonical path of what may be hidden
+	list     []byte              // entries of a directory
+	offset   int64               // in it
+	looks    bool                // the walk looks whether it meets what is hidden,
+	met      bool                // and has
+	told     bool                // a refusal of the present call has been reported
 	link     [pathMax + 1]byte
 	small    [2048]byte
 	st       unix.Stat_t
@@ -117,7 +123,7 @@ func (w *worker) loop() error {
 	}
 	defer w.end()
 	w.masked(false)
-	table := handlers()
+	table := w.b.c.handlers()
 	if !w.b.crew.join(w) {
 		return nil
 	}
@@ -157,7 +163,7 @@ func (w *worker) hungUp() bool {
 
 // answer handles one call.
 func (w *worker) answer(table *[tableSize]handler) {
-	w.sent, w.val, w.acc = false, 0, Answer{}
+	w.sent, w.told, w.val, w.acc = false, false, 0, Answer{}
 	var h handler
 	if w.req.arch == nativeArch && w.req.nr >= 0 && int(w.req.nr) < tableSize {
 		h = table[w.req.nr]

@@ -45,29 +45,54 @@ type Rules struct {
 	From    uint64 // CLOCK_BOOTTIME in ns, shortly before it was put in place
 	Policy  *policy.Resolved
 	Explain *policy.Explainer
+	Answers *Answers // of Explain, which jails of one policy share; nil: nothing is remembered
 }
 
 // Book remembers the last generations of one jail. It is safe for concurrent use.
 type Book struct {
 	mu   sync.Mutex
-	list []Rules             // oldest first
-	told map[question]string // rules that were looked for
+	list []Rules // oldest first
 }
 
-// question is a denial whose rule has to be looked for, which takes a fraction of a
-// millisecond: who is refused a thing asks for it again.
-type question struct {
-	generation uint32
-	op         string
-	one, two   string
+// Answers remembers which rules were looked for, which takes a fraction of a millisecond:
+// who is refused a thing asks for it again, and every jail check asks for the same. It is
+// safe for concurrent use, and the zero value is ready.
+type Answers struct {
+	mu   sync.Mutex
+	told map[question]string
 }
+
+// question is a denial whose rule has to be looked for.
+type question struct{ op, one, two string }
 
 // maxTold and maxAsked bound the questions that are remembered, and the bytes of the paths of
 // one: the agent chooses them.
 const (
-	maxTold  = 512
+	maxTold  = 256
 	maxAsked = 512
 )
+
+func (a *Answers) find(q question) (text string, ok bool) {
+	if a == nil {
+		return "", false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	text, ok = a.told[q]
+	return text, ok
+}
+
+func (a *Answers) add(q question, text string) {
+	if a == nil || len(q.one)+len(q.two) > maxAsked {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.told == nil || len(a.told) >= maxTold {
+		a.told = map[question]string{}
+	}
+	a.told[q] = text
+}
 
 // New makes a book of the rules that a jail starts with.
 func New(first Rules) *Book { return &Book{list: []Rules{first}} }
@@ -88,7 +113,6 @@ func (b *Book) Drop() {
 	defer b.mu.Unlock()
 	if len(b.list) > 1 {
 		b.list = b.list[:len(b.list)-1]
-		b.told = nil // the next one has its number
 	}
 }
 
@@ -138,32 +162,7 @@ func (b *Book) Text(generation uint32, i uint16, e *event.Event) string {
 	case int(i) < len(r.Policy.Files):
 		return r.Policy.Files[i].String()
 	}
-	return b.why(&r, e)
-}
-
-// why is Rules.why, remembered.
-func (b *Book) why(r *Rules, e *event.Event) string {
-	if e.Verdict != event.Deny {
-		return ""
-	}
-	q := question{r.Number, e.Asked(), e.Path, e.Path2}
-	b.mu.Lock()
-	text, ok := b.told[q]
-	b.mu.Unlock()
-	if ok {
-		return text
-	}
-	text = r.why(e)
-	if len(q.one)+len(q.two) > maxAsked {
-		return text
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.told == nil || len(b.told) >= maxTold {
-		b.told = map[question]string{}
-	}
-	b.told[q] = text
-	return text
+	return r.why(e)
 }
 
 // At names the rule for a denial of which only the time is known.
@@ -176,14 +175,27 @@ func (b *Book) At(e *event.Event) string {
 		}
 	}
 	b.mu.Unlock()
-	return b.why(&r, e)
+	return r.why(e)
 }
 
 // why asks the policy for the rule that a producer could not name: where several
 // rules end in one state of the automaton, it keeps the verdict only.
 func (r *Rules) why(e *event.Event) string {
+	if e.Verdict != event.Deny {
+		return ""
+	}
+	q := question{e.Asked(), e.Path, e.Path2}
+	text, ok := r.Answers.find(q)
+	if !ok {
+		text = r.look(e)
+		r.Answers.add(q, text)
+	}
+	return text
+}
+
+func (r *Rules) look(e *event.Event) string {
 	op := policy.Op(e.Asked())
-	if r.Explain == nil || op == "" || e.Verdict != event.Deny {
+	if r.Explain == nil || op == "" {
 		return ""
 	}
 	for _, p := range []string{e.Path, e.Path2} {

@@ -31,7 +31,7 @@
 //	launch   build + session: log, receipt, and then the agent (launch_linux.go)
 //
 // A jail that was built ahead was made by the same steps as every other, for whoever
-// starts once more what they have just started twice. Nothing but init and the jail
+// starts the same for the third time. Nothing but init and the jail
 // check has run in it, and nobody has a way into it. It is used if what would be built
 // now is the same, which is known so:
 //

@@ -48,10 +48,24 @@ func (s *Server) lacks(r *policy.Resolved) []rpc.Missing {
 		add(policy.AuditRecord, why, "run the helper outside of containers, on a kernel with BTF")
 		add(policy.AuditLossless, why, "")
 	}
+	if k.h != nil && unrecorded(r, k.enforces()) {
+		what := "changes of files are"
+		if r.Audit.Files == "all" {
+			what += " (opens are recorded)"
+		}
+		add(policy.AuditRecord, what+" not recorded: no rule of the policy is about single files, so nothing here looks at each",
+			"any deny or protect rule has them looked at and recorded; or say files = \"denied\" under [audit]")
+	}
 	if k.h == nil || k.features.Tier < hook.TierA {
 		add(policy.BPFLSM, strings.Join(k.features.Why, "; "), "boot with bpf in lsm=")
 	}
 	return out
+}
+
+// unrecorded reports whether the record of a jail lacks file events that its policy wants: where
+// the kernel has no rules the broker tells of changes, and there is one only where a rule needs it.
+func unrecorded(r *policy.Resolved, enforced bool) bool {
+	return !enforced && !r.NeedsEngine() && r.Audit.Files != "denied"
 }
 
 // judge compares what is missing with what the policy requires.

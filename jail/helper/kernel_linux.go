@@ -189,12 +189,12 @@ func (k *kernel) follow(number uint32, p *prepared) error {
 
 // recordsOpens reports whether opens are recorded where they end (tier C).
 func (k *kernel) recordsOpens(p *prepared) bool {
-	return k.h != nil && p.res.Audit.Files == "all" && (p.reads || !p.broker) && !k.enforces()
+	return k.h != nil && p.res.Audit.Files == "all" && (p.reads && !p.hides || !p.broker) && !k.enforces()
 }
 
 // judgesReads reports whether reading FIFOs and what is not there is seen to (tier C).
 func (k *kernel) judgesReads(p *prepared) bool {
-	return k.h != nil && p.reads && (p.res.Audit.Files == "all" || p.asks())
+	return k.h != nil && p.reads && !p.hides && (p.res.Audit.Files == "all" || p.asks())
 }
 
 // opensText says how opens that change nothing are decided where rules are not in the kernel.

@@ -299,7 +299,7 @@ func (l *launch) openLog() error {
 	if log.err != nil {
 		return log.err
 	}
-	log.rules = generation.New(generation.Rules{Policy: v.res, Explain: l.b.explain})
+	log.rules = generation.New(generation.Rules{Policy: v.res, Explain: l.b.explain, Answers: &l.b.answers})
 	v.record.Store(log.recorder)
 	v.push(log.Close)
 	l.b.mark = v.undos()

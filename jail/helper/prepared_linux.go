@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/broker"
+	"github.com/agentos/agentos/jail/generation"
 	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/packet"
@@ -115,14 +116,17 @@ type prepared struct {
 	compile sync.Mutex // over making the rest
 	ready   bool       // it is made
 	explain *policy.Explainer
+	answers generation.Answers // of explain
 	rules   *glob.Automaton
 	filter  seccomp.Program
 	sum     string   // hash of filter
 	broker  bool     // files are decided by the broker in init
 	blob    *os.File // sealed memfd: rules
 	program *os.File // sealed memfd: filter
-	// reads: opens that change nothing are decided by permission events instead.
+	// reads: opens that change nothing are decided by permission events instead; with hides the
+	// broker is asked first, so that a hidden name is ENOENT.
 	reads bool
+	hides bool     // names are hidden, which init does on every tier
 	marks sync.Map // what is asked about on a mount (uint64), by target
 
 	plans latest[string, plan]
@@ -182,16 +186,22 @@ func (p *prepared) make(s *Server) (err error) {
 		return err
 	}
 	p.rules = p.explain.Automaton()
-	p.broker = !s.kernel.enforces() && p.res.NeedsEngine()
+	p.hides = p.res.Hides()
+	p.broker = p.res.NeedsEngine() && (!s.kernel.enforces() || p.hides)
 	spec := seccomp.Spec{
 		Profile: p.res.Syscalls.Profile, Allow: p.res.Syscalls.Allow, Deny: p.res.Syscalls.Deny,
 		Userns: p.res.Syscalls.UserNamespaces,
 	}
 	switch {
+	case p.broker && s.kernel.enforces():
+		spec.Notify, spec.Missing = slices.Concat(broker.Looks, broker.LooksInKernel), attributes
 	case p.broker:
 		spec.Notify = broker.Notified
+		if p.hides {
+			spec.Notify = slices.Concat(broker.Notified, broker.Looks)
+		}
 		p.reads = s.kernel.opens == nil && opens.Covered(p.rules, jail.ProcMasks)
-		spec.Changes = p.reads
+		spec.Changes = p.reads && !p.hides
 	case s.kernel.enforces() && p.res.NeedsEngine():
 		spec.Missing = attributes
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,7 +84,7 @@ func (r *recorder) totals() *rpc.Totals {
 	r.tallying.Lock()
 	defer r.tallying.Unlock()
 	t := r.tally
-	return &rpc.Totals{Records: t.Records, Denied: t.Denied, Lost: t.Lost, Escapes: t.Escapes, Limits: slices.Clone(t.Limits)}
+	return &rpc.Totals{Records: t.Records, Denied: t.Denied, Lost: t.Lost, Escapes: t.Escapes, Altered: t.Altered, Limits: slices.Clone(t.Limits)}
 }
 
 func (s *Server) newRecorder(v *session) (*recorder, error) {
@@ -173,8 +174,25 @@ func (r *recorder) put(e event.Event) {
 	r.tallying.Unlock()
 	if e.Denied() && !checked {
 		r.denied.Add(1)
-		r.memory.Add(&e)
+		if !r.hidden(&e) {
+			r.memory.Add(&e)
+		}
 	}
+}
+
+// hidden reports whether an event tells of a name that the rules hide: what the agent can ask
+// about would else say whether it is there, because looks at what is not are no denials.
+func (r *recorder) hidden(e *event.Event) bool {
+	if r.rules == nil {
+		return false // nobody is there to ask
+	}
+	now := r.rules.Now()
+	for _, p := range []string{e.Path, e.Path2} {
+		if strings.HasPrefix(p, "/") && now.Policy.Hides() && !now.Explain.Shows(p) {
+			return true
+		}
+	}
+	return false
 }
 
 // checking reports whether e is a refusal of the jail check: one from before the

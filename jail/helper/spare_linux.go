@@ -247,10 +247,10 @@ type pool struct {
 	mu      sync.Mutex
 	next    *spare
 	expire  *time.Timer
-	ahead   []*standing    // oldest first
-	wanted  []order        // to be built ahead, oldest first; the pool's
-	last    map[int]string // identity of the latest start, by uid
-	soon    *time.Timer    // until refill; nil before the first
+	ahead   []*standing              // oldest first
+	wanted  []order                  // to be built ahead, oldest first; the pool's
+	recent  latest[string, struct{}] // identities of starts
+	soon    *time.Timer              // until refill; nil before the first
 	closed  bool
 	end     context.Context // of everything made ahead; nil before the first
 	cancel  context.CancelFunc
@@ -265,9 +265,11 @@ type standing struct {
 	expire *time.Timer
 }
 
-// maxAhead bounds the jails that stand and wait, of all users; of one user there is
-// one.
-const maxAhead = 4
+// How many jails stand and wait: of all users, and of one.
+const (
+	maxAhead = 4
+	maxOwn   = 2
+)
 
 // lull is how long work that nobody waits for is put off, so that it does not
 // take a processor from an agent that is starting or a caller that is ending.
@@ -334,7 +336,7 @@ func (s *Server) giveUp(b *build) {
 }
 
 // refillSoon has jails made ahead after a lull: a spare, and one that stands for
-// whoever started the same twice. The order becomes the pool's.
+// whoever has started the same before, not long ago. The order becomes the pool's.
 func (s *Server) refillSoon(o order, identity string) {
 	p := &s.pool
 	p.mu.Lock()
@@ -347,9 +349,8 @@ func (s *Server) refillSoon(o order, identity string) {
 	if p.end == nil {
 		p.end, p.cancel = context.WithCancel(context.Background())
 		p.soon = time.AfterFunc(lull, s.refill)
-		p.last = map[int]string{}
 	}
-	if p.last[o.owner.uid] == identity && o.mayWait() {
+	if _, again := p.recent.find(identity); again && o.mayWait() {
 		p.wanted = append(p.wanted, o)
 		if len(p.wanted) > maxAhead {
 			p.wanted[0].close()
@@ -358,10 +359,9 @@ func (s *Server) refillSoon(o order, identity string) {
 	} else {
 		o.close()
 	}
-	if len(p.last) >= maxChecked {
-		clear(p.last)
+	if _, again := p.recent.find(identity); !again {
+		p.recent.add(identity, struct{}{})
 	}
-	p.last[o.owner.uid] = identity
 	p.soon.Reset(lull)
 }
 
@@ -440,11 +440,7 @@ func (s *Server) buildAhead(o order, sp *spare) {
 		p.wg.Go(b.abandon)
 		return
 	}
-	i := slices.IndexFunc(p.ahead, func(a *standing) bool { return a.owner.uid == o.owner.uid })
-	if i < 0 && len(p.ahead) >= maxAhead {
-		i = 0
-	}
-	if i >= 0 {
+	if i := p.surplus(b); i >= 0 {
 		p.wg.Go(s.takeAt(i).abandon)
 	}
 	a.expire = time.AfterFunc(s.opt.Spare, func() {
@@ -455,6 +451,28 @@ func (s *Server) buildAhead(o order, sp *spare) {
 		}
 	})
 	p.ahead = append(p.ahead, a)
+}
+
+// surplus is which jail goes when b comes, -1 for none: one like it, else the user's oldest,
+// else the oldest. p.mu is held.
+func (p *pool) surplus(b *build) int {
+	own := func(a *standing) bool { return a.owner.uid == b.owner.uid }
+	if i := slices.IndexFunc(p.ahead, func(a *standing) bool { return a.identity == b.identity }); i >= 0 {
+		return i
+	}
+	n := 0
+	for _, a := range p.ahead {
+		if own(a) {
+			n++
+		}
+	}
+	switch {
+	case n >= maxOwn:
+		return slices.IndexFunc(p.ahead, own)
+	case len(p.ahead) >= maxAhead:
+		return 0
+	}
+	return -1
 }
 
 // closePool ends the making of jails ahead, and those that wait.

@@ -447,9 +447,10 @@ func (b *build) open(target, path string) error {
 // tellInit sends init everything it builds the jail of.
 func (b *build) tellInit() error {
 	b.spec.Audit = b.res.Audit.Files
-	b.spec.Broker = b.broker
+	b.spec.Broker, b.spec.Hide = b.broker, b.hides
+	b.spec.Kernel = b.hides && b.s.kernel.enforces()
 	b.spec.Opens, b.parts.Opens = b.asked != nil, b.asked
-	if b.spec.Fifos = nil; b.spec.Opens {
+	if b.spec.Fifos = nil; b.spec.Opens && !b.hides {
 		for _, m := range b.spec.Mounts {
 			if (m.Kind == jail.Bind || m.Kind == jail.Overlay) && m.IsDir && b.marked(m.Target)&unix.FAN_OPEN_PERM != 0 {
 				b.spec.Fifos = append(b.spec.Fifos, m.Target)

@@ -137,6 +137,9 @@ func (w *swap) possible() error {
 	if beyond := generation.Beyond(start.View(), w.res); len(beyond) > 0 {
 		return refuse(fmt.Sprintf("policy %s grants more than this session was given at its start: %s", w.res.Name, strings.Join(beyond, "; ")), "start a new session")
 	}
+	if w.res.Hides() && !start.Hides() {
+		return refuse(fmt.Sprintf("policy %s hides names, and this session was not made to look at each", w.res.Name), "start a new session")
+	}
 	if !start.NeedsEngine() {
 		return refuse(fmt.Sprintf("policy %s, which the session was started with, has no rule about single files: nothing in it could hold others", start.Name), "start a new session")
 	}
@@ -165,7 +168,7 @@ func (w *swap) do() error {
 	began := time.Now()
 	w.number = w.old.Number + 1
 	book := v.record.Load().rules
-	book.Add(generation.Rules{Number: w.number, From: bootClock(), Policy: w.res, Explain: now.explain})
+	book.Add(generation.Rules{Number: w.number, From: bootClock(), Policy: w.res, Explain: now.explain, Answers: &now.answers})
 	told := make(chan error, 1)
 	go func() { told <- w.tellInit(now, w.number) }()
 	inKernel := w.tellKernel(now, w.number)

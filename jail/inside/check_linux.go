@@ -26,7 +26,7 @@ func (s *state) check() error {
 			return err
 		}
 	} else {
-		s.launch.do(func() { s.checks = canaries(s.spec.Canaries) })
+		s.launch.do(func() { s.checks = append(s.checks, canaries(s.spec.Canaries)...) })
 	}
 	for _, c := range s.checks {
 		if !c.Good {

@@ -145,6 +145,9 @@ type brokerRules ruleset
 // Match decides one path.
 func (r *brokerRules) Match(path string) broker.Answer { return broker.Answer(r.Automaton.Match(path)) }
 
+// Shows reports whether a path and all above it may be seen.
+func (r *brokerRules) Shows(path string) bool { return r.Along(path, glob.See) }
+
 // NoGain reports whether a directory may move.
 func (r *brokerRules) NoGain(from, to string) bool {
 	return r.Automaton.NoGain(r.state(from), r.state(to))

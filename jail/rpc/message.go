@@ -170,6 +170,7 @@ type Totals struct {
 	Denied  uint64   `json:"denied,omitempty"`
 	Lost    uint64   `json:"lost,omitempty"`
 	Escapes uint64   `json:"escapes,omitempty"`
+	Altered uint64   `json:"altered,omitempty"` // events that altered files, see event.Event.Alters
 	Limits  []string `json:"limits,omitempty"` // that were hit
 }
 

@@ -36,7 +36,7 @@ func Of(e *event.Event) (d Denial, ok bool) {
 		return d, false
 	}
 	d = Denial{
-		Time: e.Time, Kind: e.Kind, Op: policy.Op(e.Asked()), Path: first(e.Path, e.Name, e.Addr), Path2: e.Path2,
+		Time: e.Time, Kind: e.Kind, Op: policy.Op(e.Asked()), Path: object(e), Path2: e.Path2,
 		Errno: e.Errno, Rule: e.Rule, Detail: e.Detail, Count: max(1, e.Count),
 	}
 	name := e.Comm
@@ -47,6 +47,14 @@ func Of(e *event.Event) (d Denial, ok bool) {
 		d.Process = name + "[" + strconv.Itoa(int(e.JailPid)) + "]"
 	}
 	return d, true
+}
+
+// object is what was acted on: of a connection its address, which Name only says the protocol or the asked name of.
+func object(e *event.Event) string {
+	if e.Kind != event.Resolve && e.Addr != "" {
+		return first(e.Path, e.Addr)
+	}
+	return first(e.Path, e.Name, e.Addr)
 }
 
 func first(all ...string) string {

@@ -11,13 +11,6 @@ import (
 // maxChanged bounds the paths of a session.
 const maxChanged = 500_000
 
-// Linux open(2) flags, as events carry them whatever system reads them.
-const (
-	openAccess   = 0o3
-	openCreate   = 0o100
-	openTruncate = 0o1000
-)
-
 // Changes are the paths that a session wrote to, by its record. The zero value
 // is empty.
 type Changes struct {
@@ -44,21 +37,15 @@ func (c *Changes) Add(r *segment.Record) {
 	case r.Kind == event.Loss:
 		c.Missed += r.Count
 		return
-	case r.Verdict != event.Allow:
+	case !r.Alters():
 		return
-	case r.Errno != 0 && r.Kind != event.Create && r.Kind != event.Open:
-		return // an open may be recorded before its end is known
 	}
 	switch r.Kind {
 	case event.Create, event.Mknod:
 		c.note(r.Path, change{fresh: true})
 	case event.Symlink:
 		c.note(r.Path, change{fresh: true, moved: true})
-	case event.Open:
-		if r.Flags&(openAccess|openTruncate|openCreate) != 0 {
-			c.note(r.Path, change{})
-		}
-	case event.Truncate, event.Chmod, event.Setattr:
+	case event.Open, event.Truncate, event.Chmod, event.Setattr:
 		c.note(r.Path, change{})
 	case event.Rename, event.Link:
 		c.note(r.Path2, change{moved: true})

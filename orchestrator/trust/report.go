@@ -50,10 +50,11 @@ type Report struct {
 	Session   string `json:"session"`
 	Name      string `json:"name"`
 	Workspace string `json:"workspace"`
-	Items     []Item `json:"items"`    // by path
-	Accepted  int    `json:"accepted"` // items that were accepted before and are left out
-	Compared  int    `json:"-"`        // files of some kind that were written to, changed or not
-	Missed    uint64 `json:"missed"`   // events that the record lost, and what is beyond bounds: there may be more
+	Items     []Item `json:"items"`             // by path
+	Accepted  int    `json:"accepted"`          // items that were accepted before and are left out
+	Compared  int    `json:"-"`                 // files of some kind that were written to, changed or not
+	ByTime    bool   `json:"by_time,omitempty"` // the record names no files: found by change times, and changes of others since count too
+	Missed    uint64 `json:"missed"`            // events that the record lost, and what is beyond bounds: there may be more
 }
 
 // clockStep is how far a file's change time may be behind the clock (the kernel
@@ -325,7 +326,7 @@ func (f *finder) show(it *Item, o *object, old []byte, was bool) {
 }
 
 func (f *finder) report(accepted Accepted) Report {
-	r := Report{Session: f.s.ID, Name: f.s.Name, Workspace: f.s.Workspace, Items: []Item{}, Compared: f.compared, Missed: f.missed}
+	r := Report{Session: f.s.ID, Name: f.s.Name, Workspace: f.s.Workspace, Items: []Item{}, Compared: f.compared, Missed: f.missed, ByTime: f.s.Silent}
 	for dir, it := range f.whole {
 		h := sha256.New()
 		for _, s := range f.sums[dir] { // in the order of paths

@@ -10,6 +10,7 @@ const (
 	CanRead = 1 << iota
 	CanWrite
 	CanExec
+	CanSee // always: no rule of a corpus hides
 )
 
 // Bits answers which operations rules allow on a path, by the definition: in Deny and in
@@ -29,9 +30,9 @@ func Bits(rules []Rule, match Matcher, path string) int {
 		return on
 	}
 	if last(Deny) {
-		return 0
+		return CanSee
 	}
-	bits := 0
+	bits := CanSee
 	for l, bit := range map[List]int{Read: CanRead, Write: CanWrite, Exec: CanExec} {
 		if last(l) {
 			bits |= bit

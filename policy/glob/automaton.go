@@ -14,6 +14,7 @@ const (
 	Read Op = iota
 	Write
 	Exec
+	See // the name may be listed and looked up
 )
 
 // Ops is the number of operations a decision has room for.
@@ -91,6 +92,32 @@ func (a *Automaton) Accept(s State) Accept {
 // other string (relative, "//", "." or ".." components, a slash at the end) it allows
 // nothing.
 func (a *Automaton) Match(path string) Accept { return a.Accept(a.Walk(path)) }
+
+// Along reports whether op is allowed on a path and on every directory above it but "/".
+// For what is no absolute, clean path it answers false.
+func (a *Automaton) Along(path string, op Op) bool {
+	s := a.Start()
+	if len(path) == 0 || path[0] != '/' || op >= Ops {
+		return false
+	}
+	if path == "/" {
+		return true
+	}
+	for rest := path[1:]; ; {
+		name, tail, more := strings.Cut(rest, "/")
+		if name == "." || name == ".." {
+			return false
+		}
+		s = step(a, s, name)
+		if a == nil || s == Bad || int(s>>16) >= len(a.bits) || a.bits[s>>16]>>op&1 == 0 {
+			return false
+		}
+		if !more {
+			return true
+		}
+		rest = tail
+	}
+}
 
 // Walk answers the state at an absolute, clean path, or [Bad].
 func (a *Automaton) Walk(path string) State {

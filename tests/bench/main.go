@@ -69,6 +69,7 @@ type bench struct {
 	socket       string // of our helper
 	env          []string
 	helper       *exec.Cmd
+	undo         []func() // before the directory goes
 }
 
 func newBench() (*bench, error) {
@@ -133,6 +134,10 @@ func (b *bench) startHelper() error {
 }
 
 func (b *bench) close() {
+	for _, f := range b.undo {
+		f()
+	}
+	b.undo = nil
 	if b.helper != nil {
 		_ = b.helper.Process.Signal(syscall.SIGTERM)
 		_ = b.helper.Wait()

@@ -189,13 +189,3 @@ func configure(path string) error {
 	}
 	return os.WriteFile(path, raw, 0o644)
 }
-
-func (b *bench) docker() *contestant {
-	c := &contestant{name: "docker run", once: func() (time.Duration, error) {
-		return timed(b.command("docker", "run", "--rm", "--network=none", "busybox", "true"))
-	}}
-	if out, err := exec.Command("docker", "image", "inspect", "busybox").CombinedOutput(); err != nil {
-		c.err = fmt.Errorf("not measured: %s", strings.TrimSpace(strings.ReplaceAll(string(out), "[]", "")))
-	}
-	return c
-}

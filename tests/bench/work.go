@@ -32,6 +32,9 @@ var jobs = []struct {
 	// The index remembers who owns the files, and in a jail that is another number: after a change of sides git reads all
 	// files anew and writes the index. So each side has its own index before it is timed.
 	{name: "git status", before: gitStatus, script: gitStatus},
+	// Each file once: as a jail meets them first, and when it has met them.
+	{name: "grep -r", script: grep},
+	{name: "grep -r again", before: grep, script: grep},
 	{name: "gcc project", script: "cd c && make -s clean && make -s -j2"},
 	{name: "tar", script: "tar cf - repo | cat >/dev/null"},
 	{name: "go build", script: "cd go && rm -rf /tmp/bench-cache && GOCACHE=/tmp/bench-cache GOPATH=/tmp/bench-path GOTOOLCHAIN=local GOFLAGS=-buildvcs=false go build -o out ."},
@@ -40,6 +43,8 @@ var jobs = []struct {
 }
 
 const gitStatus = `cd repo && test -z "$(git status --short)"`
+
+const grep = `grep -r 'no such line' repo; test $? = 1`
 
 // inside measures one job in this process's own surroundings.
 func inside(args []string) (time.Duration, error) {

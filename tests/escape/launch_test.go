@@ -81,6 +81,7 @@ func (w *world) launchHelper(bin string) (string, error) {
 	cmd := exec.Command(filepath.Join(bin, "agentos-helper"), "--foreground", "--socket", w.socket(), "--run", w.path("run"), "--state", w.path("state"), "--org", w.path("org"), "--group", "agentos-escape")
 	cmd.Stderr, cmd.Stdout = &log, &log
 	must(w.t, cmd.Start())
+	w.helper = cmd
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	end := func() {

@@ -36,6 +36,7 @@ type world struct {
 	shmID                 int
 	noQueue               error // why the host has no message queue
 	victim                *exec.Cmd
+	helper                *exec.Cmd // that was started last; nil with one that was there
 	victimLog             *lockedBuffer
 
 	mu      sync.Mutex

@@ -83,18 +83,24 @@ func (r *repeats) inits() (pids []int) {
 	return pids
 }
 
-// ready repeats the command until one jail is a spare and another stands.
+// ready repeats the command until it gets a jail that was built ahead, then waits for the next one: until as many wait
+// as before, and none has begun or ended for long enough to pass its check. What is wanted after it is that none is used.
 func (r *repeats) ready() {
 	r.t.Helper()
-	for range 3 {
-		r.run(nil)
-	}
-	for deadline := time.Now().Add(time.Minute); len(r.inits()) != 2; time.Sleep(5 * time.Millisecond) {
+	deadline := time.Now().Add(time.Minute)
+	for ahead := false; !ahead; _, ahead = r.run(nil) {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("%d inits wait, want a spare and one that stands", len(r.inits()))
+			r.t.Fatal("the same again and again gets no jail that was built ahead")
 		}
 	}
-	time.Sleep(300 * time.Millisecond) // until the latter has passed its check: what is wanted below is that it is not used
+	for since, last := time.Now(), -1; last < 2 || time.Since(since) < 300*time.Millisecond; time.Sleep(5 * time.Millisecond) {
+		if n := len(r.inits()); n != last {
+			since, last = time.Now(), n
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("%d inits wait, want a spare and one that stands", last)
+		}
+	}
 }
 
 // A jail that was built ahead is used for exactly what it was built for, and is as new as any other.
