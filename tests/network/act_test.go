@@ -154,9 +154,15 @@ func txt(ctx context.Context, args []string) (string, error) {
 // raw tries sockets that pass everything by.
 func raw(context.Context, []string) (string, error) {
 	for _, s := range []struct{ family, kind, protocol int }{
-		{unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP}, {unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP}, {unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP},
-		{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, {unix.AF_PACKET, unix.SOCK_RAW, 0}, {unix.AF_VSOCK, unix.SOCK_STREAM, 0},
-		{unix.AF_ALG, unix.SOCK_SEQPACKET, 0}, {unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6}, {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_XFRM},
+		{unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP},
+		{unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP},
+		{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP},
+		{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP},
+		{unix.AF_PACKET, unix.SOCK_RAW, 0},
+		{unix.AF_VSOCK, unix.SOCK_STREAM, 0},
+		{unix.AF_ALG, unix.SOCK_SEQPACKET, 0},
+		{unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6},
+		{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_XFRM},
 	} {
 		if fd, err := unix.Socket(s.family, s.kind, s.protocol); err == nil {
 			_ = unix.Close(fd)
