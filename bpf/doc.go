@@ -21,9 +21,8 @@
 //	include/maps.h      the maps, pinned by name, one set for all objects
 //	include/identity.h  which jail is this task in
 //	include/name.h      what is read of a dentry
-//	include/walk.h      dentry to path and automaton state, safe under renames
+//	include/walk.h      dentry to path and automaton state, safe under renames; taint.h: files with several names
 //	include/match.h     the component automaton (policy/glob writes its tables)
-//	include/taint.h     files with several names
 //	include/emit.h      counted records; reach.h: what netd takes from a jail
 //
 // Every LSM hook of 6.1 to 6.12 by which a file, or what it is called, is read or changed:

@@ -77,6 +77,29 @@ type decoder struct {
 	boot     time.Time // wall clock at CLOCK_BOOTTIME 0
 	ruleText func(uint16) string
 	procs    map[uint32]process
+	ended    []ended // the latest, oldest first: others may still have something to say of them
+}
+
+// ended is a process that is not there any more.
+type ended struct {
+	tgid uint32
+	process
+}
+
+// maxEnded bounds what is remembered of those.
+const maxEnded = 256
+
+// find is what is known of a process, of one that has just ended too.
+func (d *decoder) find(tgid uint32, start uint64) (process, bool) {
+	if p, ok := d.procs[tgid]; ok && p.start == start {
+		return p, true
+	}
+	for i := len(d.ended) - 1; i >= 0; i-- {
+		if e := &d.ended[i]; e.tgid == tgid && e.start == start {
+			return e.process, true
+		}
+	}
+	return process{}, false
 }
 
 func (d *decoder) event(r *record) event.Event {
@@ -104,7 +127,13 @@ func (d *decoder) event(r *record) event.Event {
 		d.fork(&e, r)
 	case event.Exit:
 		exit(&e, r)
-		delete(d.procs, r.tgid)
+		if p, ok := d.procs[r.tgid]; ok {
+			if len(d.ended) >= maxEnded {
+				d.ended = append(d.ended[:0], d.ended[maxEnded/2:]...)
+			}
+			d.ended = append(d.ended, ended{r.tgid, p})
+			delete(d.procs, r.tgid)
+		}
 	case event.Connect, event.Send, event.Bind, event.Socket:
 		address(&e, r)
 	case event.UnixConnect:

@@ -376,7 +376,7 @@ func (h *Hook) Owner(id uint32, client, to netip.AddrPort, e *event.Event) {
 		return
 	}
 	e.Pid, e.Tid, e.TaskStart = int32(o.Tgid), int32(o.Tid), o.Start
-	if p, ok := j.dec.procs[o.Tgid]; ok && p.start == o.Start {
+	if p, ok := j.dec.find(o.Tgid, o.Start); ok {
 		e.Exe, e.Comm, e.Ppid, e.JailPid = p.exe, p.comm, p.ppid, p.jailPid
 	}
 }

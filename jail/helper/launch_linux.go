@@ -381,8 +381,15 @@ func (l *launch) serve() error {
 // reached takes one event of netd into the record, with the process that it is about.
 func (v *session) reached(e netpolicy.Event) {
 	out := steer.Record(e)
-	if client, to, ok := steer.Client(e); ok {
-		v.s.kernel.h.Owner(v.number, client, to, &out)
+	client, to, ok := steer.Client(e)
+	for range 4 {
+		if ok {
+			v.s.kernel.h.Owner(v.number, client, to, &out)
+		}
+		if out.Pid == 0 || out.Exe != "" {
+			break
+		}
+		time.Sleep(lull / 2) // that it was executed has not been read yet
 	}
 	v.record.Load().put(out)
 	if e.Kind == netpolicy.Ask { // nobody is there to be asked: it is denied

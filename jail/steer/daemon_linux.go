@@ -60,6 +60,7 @@ type served struct {
 	rules      netpolicy.Rules
 	limits     netpolicy.Limits
 	refused    error // by the netd of now: it has no network
+	leaving    bool  // it is being removed
 	queue      *queue
 }
 
@@ -161,14 +162,18 @@ func (d *Daemon) Set(ctx context.Context, jail string, rules netpolicy.Rules) er
 func (d *Daemon) Remove(jail string) error {
 	d.mu.Lock()
 	v := d.jails[jail]
-	delete(d.jails, jail)
-	d.mu.Unlock()
-	if v == nil {
+	if v == nil || v.leaving {
+		d.mu.Unlock()
 		return nil
 	}
+	v.leaving = true // no other netd is given it; its last events come before the answer
+	d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	err := d.call(ctx, netpolicy.VerbRemove, netpolicy.Remove{Jail: jail}, nil)
+	d.mu.Lock()
+	delete(d.jails, jail)
+	d.mu.Unlock()
 	v.queue.close()
 	if err != nil && !errors.Is(err, ErrGone) { // gone with all connections
 		return fmt.Errorf("end network of %s: %w", jail, err)

@@ -72,7 +72,10 @@ func peer() error {
 				return err
 			}
 			apply(m.Jail, m.Generation, m.Rules)
-			listener := int(fds[netpolicy.Listener4].Fd()) // blocks from here on
+			listener := int(fds[netpolicy.Listener4].Fd())
+			if err := unix.SetNonblock(listener, false); err != nil {
+				return err
+			}
 			go func() {
 				defer packet.CloseAll(fds) // held until then
 				for {
@@ -82,8 +85,8 @@ func peer() error {
 					}
 					local, _ := unix.Getsockname(fd)
 					mu.Lock()
-					_, _ = unix.Write(fd, fmt.Appendf(nil, "%d %s %d\n", os.Getuid(), addrPort(local), generation[m.Jail]))
 					_ = c.Send(netpolicy.Answer{Event: &netpolicy.Event{Kind: netpolicy.Opened, Time: time.Now(), Jail: m.Jail, Connection: netpolicy.Connection{Client: addrPort(from), Asked: addrPort(local)}}})
+					_, _ = unix.Write(fd, fmt.Appendf(nil, "%d %s %d\n", os.Getuid(), addrPort(local), generation[m.Jail]))
 					mu.Unlock()
 					_ = unix.Close(fd)
 				}
@@ -155,6 +158,22 @@ func ask(t *testing.T, pid int) string {
 	return string(b[:got])
 }
 
+// kill ends netd and returns when it is gone: what it accepts while it dies is dropped with it.
+func kill(t *testing.T, d *Daemon) {
+	t.Helper()
+	pid, _ := d.Pid()
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		if errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("netd %d does not die", pid)
+}
+
 func named(at string) netpolicy.Rules {
 	return netpolicy.Rules{Layers: 1, Rules: []netpolicy.Rule{{Kind: netpolicy.Any, Ports: []netpolicy.Ports{{Low: 443, High: 443}}, At: at}}}
 }
@@ -178,10 +197,7 @@ func TestNetdIsReplaced(t *testing.T) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		}
-		before, _ := d.Pid()
-		if err := unix.Kill(before, unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		kill(t, d)
 	}
 	if got := ask(t, pid); got != want {
 		t.Errorf("after three deaths: %q, want %q", got, want)
@@ -214,10 +230,7 @@ func TestRefusedRules(t *testing.T) {
 	if err := d.Set(t.Context(), "one", named("refuse")); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("refused rules: %v", err)
 	}
-	before, _ := d.Pid()
-	if err := unix.Kill(before, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	kill(t, d)
 	if got, want := ask(t, pid), "198.18.1.1:443 2\n"; !strings.HasSuffix(got, want) {
 		t.Errorf("after refused rules and a new netd: %q, want %q", got, want)
 	}

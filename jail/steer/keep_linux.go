@@ -144,7 +144,7 @@ func (d *Daemon) bring(ctx context.Context, conn *packet.Conn) error {
 		d.mu.Lock()
 		var v *served
 		for _, w := range d.jails {
-			if !has[w] {
+			if !has[w] && !w.leaving {
 				v = w
 			}
 		}

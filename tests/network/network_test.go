@@ -59,10 +59,11 @@ deny = ["bad.ok.example.org:*"]
 		{"dial 198.18.0.53:80 token", "", "-"},
 		{"dial ok.example.org:5432 token", "", "-"},
 		{"dial ok.example.org:8080 token", "", "-"},
-		{"dial loop.example.org:" + local + " token", "", "dns A loop.example.org."},
-		{"dial own.example.org:" + local + " token", "", "dns A own.example.org."},
-		{"dial meta.example.org:80 token", "", "dns A meta.example.org."},
-		{"dial lan.example.org:5432 token", "", "dns A lan.example.org."},
+		{"get http://loop.example.org:" + local + "/token", "", "dns A loop.example.org."},
+		{"get http://own.example.org:" + local + "/token", "", "dns A own.example.org."},
+		{"get http://meta.example.org/token", "", "dns A meta.example.org."},
+		{"get http://lan.example.org/token", "", "dns A lan.example.org."},
+		{"dial ok.example.org:80 token", "", "-"}, // neither HTTP nor TLS
 		{"send " + outside + ":443 token", "EPERM", "-"},
 		{"send [::ffff:" + outside + "]:443 token", "EPERM", "-"},
 		{"send 198.18.99.99:443 token", "EPERM", "-"},
@@ -87,6 +88,11 @@ deny = ["bad.ok.example.org:*"]
 			t.Errorf("%s: %s\nthe servers heard %q, want %q", c.act, out, heard, c.heard)
 		case strings.Contains(heard, "token") && c.want != "ok", strings.Contains(heard, "secret-data"), strings.Contains(heard, "evil"):
 			t.Errorf("%s: it came through: %q", c.act, heard)
+		default:
+			continue
+		}
+		if record, err := w.agentos("audit", "show", "--kind", "net").CombinedOutput(); err == nil {
+			t.Logf("%s: the record:\n%s", c.act, record)
 		}
 	}
 }

@@ -106,6 +106,9 @@ func fail(err error) {
 	}
 }
 
+// worlds counts them.
+var worlds rune
+
 // world is what is around the jails of one test.
 type world struct {
 	t      *testing.T
@@ -190,7 +193,9 @@ func (w *world) certificates() {
 
 // internet makes the namespace with the servers, one hop away.
 func (w *world) internet() {
-	ns, here, there := fmt.Sprintf("agentos-net-%d", os.Getpid()), fmt.Sprintf("an%da", os.Getpid()), fmt.Sprintf("an%db", os.Getpid())
+	worlds++ // the kernel takes its time to remove the last one's devices
+	tag := fmt.Sprintf("%d%c", os.Getpid(), 'a'+worlds)
+	ns, here, there := "agentos-net-"+tag, "an"+tag+"0", "an"+tag+"1"
 	ip := func(args ...string) {
 		w.t.Helper()
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
