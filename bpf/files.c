@@ -5,7 +5,7 @@
  * Never sleepable: on tier B the kernel skips a program while another instance holds
  * its recursion guard, and a page fault inside would hold it for long.
  */
-#include "include/judge.h"
+#include "include/taint.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -15,9 +15,6 @@ char _license[] SEC("license") = "GPL";
 #define O_ACCMODE 3
 #define O_TRUNC 01000
 #define RENAME_EXCHANGE 2
-#define S_IFMT 00170000
-#define S_IFDIR 0040000
-#define S_IFREG 0100000
 #define S_ISUID 0004000
 #define S_ISGID 0002000
 #define O_TMPFILE_BIT 020000000
@@ -55,6 +52,7 @@ int BPF_PROG(check_file_open, struct file *file)
 	sc->rec.len1 = walk_at(sc, w.slot, file->f_path.mnt, file->f_path.dentry);
 	if (sc->end == END_INTERNAL)
 		return 0; /* execve of a memfd is judged in check_exec */
+	other_names(sc, &w, file->f_inode, file->f_inode->__i_nlink);
 	if ((flags & O_TMPFILE_BIT) && lends(0, file->f_inode->i_mode))
 		return refusal(answer(sc, w.slot, w.jail->flags, false, true), EACCES);
 	return refusal(judge(sc, w.slot, w.jail->flags, need), EACCES);
@@ -136,8 +134,7 @@ static __always_inline int attributes(const struct path *path, u16 kind, u32 op,
 	if (!sc)
 		return result;
 	sc->rec.op_flags = op;
-	identify(&sc->rec, BPF_CORE_READ(path, dentry, d_inode));
-	sc->rec.len1 = walk_at(sc, w.slot, BPF_CORE_READ(path, mnt), BPF_CORE_READ(path, dentry));
+	place(sc, &w, path);
 	if (never)
 		return refusal(answer(sc, w.slot, w.jail->flags, false, true), EACCES);
 	return refusal(judge(sc, w.slot, w.jail->flags, BIT_WRITE), EACCES);
@@ -159,8 +156,7 @@ int BPF_PROG(check_file_truncate, struct file *file)
 
 	if (!sc)
 		return result;
-	identify(&sc->rec, BPF_CORE_READ(file, f_inode));
-	sc->rec.len1 = walk_at(sc, w.slot, BPF_CORE_READ(file, f_path.mnt), BPF_CORE_READ(file, f_path.dentry));
+	place(sc, &w, &file->f_path);
 	return refusal(judge(sc, w.slot, w.jail->flags, BIT_WRITE), EACCES);
 }
 
@@ -174,8 +170,7 @@ int BPF_PROG(check_notify, const struct path *path, u64 mask, unsigned type)
 
 	if (!sc)
 		return result;
-	identify(&sc->rec, BPF_CORE_READ(path, dentry, d_inode));
-	sc->rec.len1 = walk_at(sc, w.slot, BPF_CORE_READ(path, mnt), BPF_CORE_READ(path, dentry));
+	place(sc, &w, path);
 	return refusal(judge(sc, w.slot, w.jail->flags, BIT_READ), EACCES);
 }
 
@@ -205,8 +200,10 @@ int BPF_PROG(check_link, struct dentry *old, const struct path *dir, struct dent
 	bpf_probe_read_kernel(&to, sizeof(to), &new);
 	struct vfsmount *mnt = BPF_CORE_READ(dir, mnt); /* both names are on it */
 	struct dentry *d = (struct dentry *)from;
-	identify(&sc->rec, BPF_CORE_READ(d, d_inode));
+	struct inode *inode = BPF_CORE_READ(d, d_inode);
+	identify(&sc->rec, inode);
 	sc->rec.len1 = walk_at(sc, w.slot, mnt, d);
+	other_names(sc, &w, inode, LOAD(inode, inode, __i_nlink));
 	keep_first(sc);
 	sc->rec.len2 = walk_at(sc, w.slot, mnt, (struct dentry *)to);
 	return refusal(judge_pair(sc, w.slot, w.jail->flags, PAIR_LINK, 0), EACCES);
@@ -236,39 +233,4 @@ int BPF_PROG(check_rename, const struct path *old_dir, struct dentry *old, const
 	keep_first(sc);
 	sc->rec.len2 = walk_at(sc, w.slot, BPF_CORE_READ(new_dir, mnt), e);
 	return refusal(judge_pair(sc, w.slot, w.jail->flags, dir ? PAIR_MOVE_DIR : PAIR_MOVE, both), EACCES);
-}
-
-/* Extended attributes: the hooks have no mount, so the path is within its file system. */
-static __always_inline int xattr(struct dentry *dentry)
-{
-	struct who w;
-	int result;
-	struct scratch *sc = begin(&w, KIND_SETATTR, &result);
-
-	if (!sc)
-		return 0;
-	if (!(w.jail->flags & (JAIL_AUDIT_ALL | JAIL_AUDIT_WRITE)))
-		return 0;
-	u64 at = 0;
-	bpf_probe_read_kernel(&at, sizeof(at), &dentry);
-	struct dentry *d = (struct dentry *)at;
-	identify(&sc->rec, BPF_CORE_READ(d, d_inode));
-	sc->start_dentry = at;
-	sc->start_mnt = 0;
-	sc->rec.len1 = walk_path(sc, w.slot);
-	sc->rec.flags |= REC_PARTIAL | REC_ALLOW;
-	emit(sc, w.slot);
-	return 0;
-}
-
-SEC("lsm/inode_setxattr")
-int BPF_PROG(trace_setxattr, void *idmap, struct dentry *dentry)
-{
-	return xattr(dentry);
-}
-
-SEC("lsm/inode_removexattr")
-int BPF_PROG(trace_removexattr, void *idmap, struct dentry *dentry)
-{
-	return xattr(dentry);
 }

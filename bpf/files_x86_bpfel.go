@@ -27,7 +27,9 @@ const (
 	FilesMapRulesSmall         = "rules_small"
 	FilesMapScratches          = "scratches"
 	FilesMapSlots              = "slots"
+	FilesMapTaints             = "taints"
 	FilesMapUnixPeers          = "unix_peers"
+	FilesMapUntold             = "untold"
 	FilesProgCheckChmod        = "check_chmod"
 	FilesProgCheckChown        = "check_chown"
 	FilesProgCheckFileOpen     = "check_file_open"
@@ -41,8 +43,6 @@ const (
 	FilesProgCheckSymlink      = "check_symlink"
 	FilesProgCheckTruncate     = "check_truncate"
 	FilesProgCheckUnlink       = "check_unlink"
-	FilesProgTraceRemovexattr  = "trace_removexattr"
-	FilesProgTraceSetxattr     = "trace_setxattr"
 	FilesVarTyped              = "typed"
 )
 
@@ -101,8 +101,6 @@ type FilesProgramSpecs struct {
 	CheckSymlink      *ebpf.ProgramSpec `ebpf:"check_symlink"`
 	CheckTruncate     *ebpf.ProgramSpec `ebpf:"check_truncate"`
 	CheckUnlink       *ebpf.ProgramSpec `ebpf:"check_unlink"`
-	TraceRemovexattr  *ebpf.ProgramSpec `ebpf:"trace_removexattr"`
-	TraceSetxattr     *ebpf.ProgramSpec `ebpf:"trace_setxattr"`
 }
 
 // FilesMapSpecs contains maps before they are loaded into the kernel.
@@ -120,7 +118,9 @@ type FilesMapSpecs struct {
 	RulesSmall *ebpf.MapSpec `ebpf:"rules_small"`
 	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
 	Slots      *ebpf.MapSpec `ebpf:"slots"`
+	Taints     *ebpf.MapSpec `ebpf:"taints"`
 	UnixPeers  *ebpf.MapSpec `ebpf:"unix_peers"`
+	Untold     *ebpf.MapSpec `ebpf:"untold"`
 }
 
 // FilesVariableSpecs contains global variables before they are loaded into the kernel.
@@ -161,7 +161,9 @@ type FilesMaps struct {
 	RulesSmall *ebpf.Map `ebpf:"rules_small"`
 	Scratches  *ebpf.Map `ebpf:"scratches"`
 	Slots      *ebpf.Map `ebpf:"slots"`
+	Taints     *ebpf.Map `ebpf:"taints"`
 	UnixPeers  *ebpf.Map `ebpf:"unix_peers"`
+	Untold     *ebpf.Map `ebpf:"untold"`
 }
 
 func (m *FilesMaps) Close() error {
@@ -177,7 +179,9 @@ func (m *FilesMaps) Close() error {
 		m.RulesSmall,
 		m.Scratches,
 		m.Slots,
+		m.Taints,
 		m.UnixPeers,
+		m.Untold,
 	)
 }
 
@@ -205,8 +209,6 @@ type FilesPrograms struct {
 	CheckSymlink      *ebpf.Program `ebpf:"check_symlink"`
 	CheckTruncate     *ebpf.Program `ebpf:"check_truncate"`
 	CheckUnlink       *ebpf.Program `ebpf:"check_unlink"`
-	TraceRemovexattr  *ebpf.Program `ebpf:"trace_removexattr"`
-	TraceSetxattr     *ebpf.Program `ebpf:"trace_setxattr"`
 }
 
 func (p *FilesPrograms) Close() error {
@@ -224,8 +226,6 @@ func (p *FilesPrograms) Close() error {
 		p.CheckSymlink,
 		p.CheckTruncate,
 		p.CheckUnlink,
-		p.TraceRemovexattr,
-		p.TraceSetxattr,
 	)
 }
 

@@ -4,7 +4,7 @@
  * socket families, unix sockets and descriptors from outside, ptrace across the
  * border, bpf. See files.c for how these are loaded.
  */
-#include "include/judge.h"
+#include "include/taint.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -16,8 +16,6 @@ char _license[] SEC("license") = "GPL";
 #define SOCK_PACKET 10
 #define NETLINK_ROUTE 0
 #define PTRACE_MODE_ATTACH 2
-#define S_IFMT 00170000
-#define S_IFSOCK 0140000
 #define FMODE_READ 1
 #define FMODE_WRITE 2
 
@@ -31,8 +29,10 @@ int BPF_PROG(check_exec, struct linux_binprm *bprm)
 	if (!sc)
 		return result;
 	struct file *file = BPF_CORE_READ(bprm, file);
-	identify(&sc->rec, BPF_CORE_READ(file, f_inode));
+	struct inode *inode = BPF_CORE_READ(file, f_inode);
+	identify(&sc->rec, inode);
 	sc->rec.len1 = walk_at(sc, w.slot, BPF_CORE_READ(file, f_path.mnt), BPF_CORE_READ(file, f_path.dentry));
+	other_names(sc, &w, inode, LOAD(inode, inode, __i_nlink));
 	return refusal(judge(sc, w.slot, w.jail->flags, BIT_EXEC), EACCES);
 }
 
@@ -267,5 +267,6 @@ int BPF_PROG(check_receive, struct file *file)
 	if (mode & FMODE_WRITE)
 		need |= BIT_WRITE;
 	sc->rec.len1 = walk_at(sc, w.slot, BPF_CORE_READ(file, f_path.mnt), BPF_CORE_READ(file, f_path.dentry));
+	other_names(sc, &w, inode, LOAD(inode, inode, __i_nlink));
 	return refusal(judge(sc, w.slot, w.jail->flags, need), EACCES);
 }

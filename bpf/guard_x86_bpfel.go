@@ -27,7 +27,9 @@ const (
 	GuardMapRulesSmall         = "rules_small"
 	GuardMapScratches          = "scratches"
 	GuardMapSlots              = "slots"
+	GuardMapTaints             = "taints"
 	GuardMapUnixPeers          = "unix_peers"
+	GuardMapUntold             = "untold"
 	GuardProgCheckBpf          = "check_bpf"
 	GuardProgCheckExec         = "check_exec"
 	GuardProgCheckMount        = "check_mount"
@@ -118,7 +120,9 @@ type GuardMapSpecs struct {
 	RulesSmall *ebpf.MapSpec `ebpf:"rules_small"`
 	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
 	Slots      *ebpf.MapSpec `ebpf:"slots"`
+	Taints     *ebpf.MapSpec `ebpf:"taints"`
 	UnixPeers  *ebpf.MapSpec `ebpf:"unix_peers"`
+	Untold     *ebpf.MapSpec `ebpf:"untold"`
 }
 
 // GuardVariableSpecs contains global variables before they are loaded into the kernel.
@@ -159,7 +163,9 @@ type GuardMaps struct {
 	RulesSmall *ebpf.Map `ebpf:"rules_small"`
 	Scratches  *ebpf.Map `ebpf:"scratches"`
 	Slots      *ebpf.Map `ebpf:"slots"`
+	Taints     *ebpf.Map `ebpf:"taints"`
 	UnixPeers  *ebpf.Map `ebpf:"unix_peers"`
+	Untold     *ebpf.Map `ebpf:"untold"`
 }
 
 func (m *GuardMaps) Close() error {
@@ -175,7 +181,9 @@ func (m *GuardMaps) Close() error {
 		m.RulesSmall,
 		m.Scratches,
 		m.Slots,
+		m.Taints,
 		m.UnixPeers,
+		m.Untold,
 	)
 }
 

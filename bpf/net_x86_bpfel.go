@@ -45,7 +45,9 @@ const (
 	NetMapScratches        = "scratches"
 	NetMapSenders          = "senders"
 	NetMapSlots            = "slots"
+	NetMapTaints           = "taints"
 	NetMapUnixPeers        = "unix_peers"
+	NetMapUntold           = "untold"
 	NetProgCheckBind4      = "check_bind4"
 	NetProgCheckBind6      = "check_bind6"
 	NetProgCheckConnect4   = "check_connect4"
@@ -125,7 +127,9 @@ type NetMapSpecs struct {
 	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
 	Senders    *ebpf.MapSpec `ebpf:"senders"`
 	Slots      *ebpf.MapSpec `ebpf:"slots"`
+	Taints     *ebpf.MapSpec `ebpf:"taints"`
 	UnixPeers  *ebpf.MapSpec `ebpf:"unix_peers"`
+	Untold     *ebpf.MapSpec `ebpf:"untold"`
 }
 
 // NetVariableSpecs contains global variables before they are loaded into the kernel.
@@ -169,7 +173,9 @@ type NetMaps struct {
 	Scratches  *ebpf.Map `ebpf:"scratches"`
 	Senders    *ebpf.Map `ebpf:"senders"`
 	Slots      *ebpf.Map `ebpf:"slots"`
+	Taints     *ebpf.Map `ebpf:"taints"`
 	UnixPeers  *ebpf.Map `ebpf:"unix_peers"`
+	Untold     *ebpf.Map `ebpf:"untold"`
 }
 
 func (m *NetMaps) Close() error {
@@ -187,7 +193,9 @@ func (m *NetMaps) Close() error {
 		m.Scratches,
 		m.Senders,
 		m.Slots,
+		m.Taints,
 		m.UnixPeers,
+		m.Untold,
 	)
 }
 

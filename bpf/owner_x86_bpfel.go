@@ -46,7 +46,9 @@ const (
 	OwnerMapScratches           = "scratches"
 	OwnerMapSenders             = "senders"
 	OwnerMapSlots               = "slots"
+	OwnerMapTaints              = "taints"
 	OwnerMapUnixPeers           = "unix_peers"
+	OwnerMapUntold              = "untold"
 	OwnerProgOwnConnection      = "own_connection"
 	OwnerProgOwnQuestion        = "own_question"
 	OwnerProgRememberConnect4   = "remember_connect4"
@@ -128,7 +130,9 @@ type OwnerMapSpecs struct {
 	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
 	Senders    *ebpf.MapSpec `ebpf:"senders"`
 	Slots      *ebpf.MapSpec `ebpf:"slots"`
+	Taints     *ebpf.MapSpec `ebpf:"taints"`
 	UnixPeers  *ebpf.MapSpec `ebpf:"unix_peers"`
+	Untold     *ebpf.MapSpec `ebpf:"untold"`
 }
 
 // OwnerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -174,7 +178,9 @@ type OwnerMaps struct {
 	Scratches  *ebpf.Map `ebpf:"scratches"`
 	Senders    *ebpf.Map `ebpf:"senders"`
 	Slots      *ebpf.Map `ebpf:"slots"`
+	Taints     *ebpf.Map `ebpf:"taints"`
 	UnixPeers  *ebpf.Map `ebpf:"unix_peers"`
+	Untold     *ebpf.Map `ebpf:"untold"`
 }
 
 func (m *OwnerMaps) Close() error {
@@ -193,7 +199,9 @@ func (m *OwnerMaps) Close() error {
 		m.Scratches,
 		m.Senders,
 		m.Slots,
+		m.Taints,
 		m.UnixPeers,
+		m.Untold,
 	)
 }
 

@@ -44,6 +44,15 @@ type TraceJail struct {
 	Gen    uint32
 }
 
+type TraceLinked struct {
+	_          structs.HostLayout
+	Ino        uint64
+	Dev        uint32
+	Generation uint32
+	Slot       uint32
+	Hole       uint32
+}
+
 type TraceMachine struct {
 	_       structs.HostLayout
 	Escapes uint64
@@ -78,6 +87,13 @@ type TraceRecord struct {
 	Depth     uint16
 }
 
+type TraceTaint struct {
+	_    structs.HostLayout
+	Bits uint16
+	Rule uint16
+	Gen  uint32
+}
+
 type TraceUnixPeer struct {
 	_    structs.HostLayout
 	Ino  uint64
@@ -100,7 +116,9 @@ const (
 	TraceMapRulesSmall   = "rules_small"
 	TraceMapScratches    = "scratches"
 	TraceMapSlots        = "slots"
+	TraceMapTaints       = "taints"
 	TraceMapUnixPeers    = "unix_peers"
+	TraceMapUntold       = "untold"
 	TraceProgTraceAttach = "trace_attach"
 	TraceProgTraceExec   = "trace_exec"
 	TraceProgTraceExit   = "trace_exit"
@@ -175,7 +193,9 @@ type TraceMapSpecs struct {
 	RulesSmall *ebpf.MapSpec `ebpf:"rules_small"`
 	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
 	Slots      *ebpf.MapSpec `ebpf:"slots"`
+	Taints     *ebpf.MapSpec `ebpf:"taints"`
 	UnixPeers  *ebpf.MapSpec `ebpf:"unix_peers"`
+	Untold     *ebpf.MapSpec `ebpf:"untold"`
 }
 
 // TraceVariableSpecs contains global variables before they are loaded into the kernel.
@@ -218,7 +238,9 @@ type TraceMaps struct {
 	RulesSmall *ebpf.Map `ebpf:"rules_small"`
 	Scratches  *ebpf.Map `ebpf:"scratches"`
 	Slots      *ebpf.Map `ebpf:"slots"`
+	Taints     *ebpf.Map `ebpf:"taints"`
 	UnixPeers  *ebpf.Map `ebpf:"unix_peers"`
+	Untold     *ebpf.Map `ebpf:"untold"`
 }
 
 func (m *TraceMaps) Close() error {
@@ -234,7 +256,9 @@ func (m *TraceMaps) Close() error {
 		m.RulesSmall,
 		m.Scratches,
 		m.Slots,
+		m.Taints,
 		m.UnixPeers,
+		m.Untold,
 	)
 }
 

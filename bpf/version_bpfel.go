@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "5c3aaea13f892b28"
+const version = "d78dba98871a1b8f"

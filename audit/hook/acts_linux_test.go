@@ -92,6 +92,23 @@ func closing(fd int, err error) error {
 	return err
 }
 
+// through opens a file for reading and acts on the descriptor.
+func through(name string, act func(fd int) error) error {
+	fd, err := unix.Open(name, unix.O_RDONLY, 0)
+	if err != nil {
+		return errors.New("the open itself: " + err.Error())
+	}
+	defer unix.Close(fd)
+	return act(fd)
+}
+
+func errnoOf(errno unix.Errno) error {
+	if errno == 0 {
+		return nil
+	}
+	return errno
+}
+
 // fileActs are what the jailed process tries. Arguments are absolute paths.
 var fileActs = map[string]func(a []string) error{
 	"read":   func(a []string) error { return closing(unix.Open(a[0], unix.O_RDONLY, 0)) },
@@ -158,7 +175,33 @@ var fileActs = map[string]func(a []string) error{
 		_, err = unix.InotifyAddWatch(in, a[0], unix.IN_ACCESS|unix.IN_MODIFY)
 		return err
 	},
-	"xattr": func(a []string) error { return unix.Setxattr(a[0], "user.x", []byte("x"), 0) },
+	"xattr":       func(a []string) error { return unix.Setxattr(a[0], "user.x", []byte("x"), 0) },
+	"removexattr": func(a []string) error { return unix.Removexattr(a[0], "user.kept") },
+	"getxattr": func(a []string) error {
+		_, err := unix.Getxattr(a[0], "user.kept", make([]byte, 100))
+		return err
+	},
+	"utimes": func(a []string) error {
+		return unix.UtimesNanoAt(unix.AT_FDCWD, a[0], []unix.Timespec{{Sec: 1}, {Sec: 1}}, 0)
+	},
+	"futimens": func(a []string) error { // by a descriptor that is open for reading
+		return through(a[0], func(fd int) error {
+			_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, 0, 0, 0, 0)
+			return errnoOf(errno)
+		})
+	},
+	"fsetxattr": func(a []string) error {
+		return through(a[0], func(fd int) error { return unix.Fsetxattr(fd, "user.x", []byte("x"), 0) })
+	},
+	"setflags": func(a []string) error {
+		return through(a[0], func(fd int) error { return unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, 0x40) })
+	},
+	"getflags": func(a []string) error {
+		return through(a[0], func(fd int) error {
+			_, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
+			return err
+		})
+	},
 	"tmpfile": func(a []string) error {
 		fd, err := unix.Open(filepath.Dir(a[0]), unix.O_TMPFILE|unix.O_RDWR, 0o644)
 		if err != nil {

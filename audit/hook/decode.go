@@ -29,6 +29,7 @@ const (
 	recNoStorage   = 128
 	recPartial     = 256
 	recAbsent      = 512
+	recLinked      = 1024
 
 	noRule = 0xffff
 )
@@ -247,6 +248,7 @@ func detail(r *record) string {
 		{recKilled, killed},
 		{recNoStorage, "no kernel memory for the task"},
 		{recPartial, "path within its file system"},
+		{recLinked, "another name of this file is refused"},
 	} {
 		if r.flags&f.bit != 0 {
 			s = append(s, f.text)

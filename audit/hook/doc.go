@@ -24,6 +24,6 @@
 // stays small.
 //
 // Limits: x86-64 only; 256 jails at a time; paths of more than 256 components are
-// refused; a file reached through a hard link made before the jail started is judged
-// by the name used.
+// refused; of a file that had several names before the jail started those are judged together that the
+// kernel has in memory, or that the jail came by (bpf/include/taint.h).
 package hook

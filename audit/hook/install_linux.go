@@ -30,6 +30,7 @@ var objects = []family{
 	{"owner", "ABC", bpf.LoadOwner},
 	{"files", "AB", bpf.LoadFiles},
 	{"guard", "AB", bpf.LoadGuard},
+	{"attr", "AB", bpf.LoadAttr},
 }
 
 // onDemand programs are loaded and pinned, but attached only while a jail asks.
@@ -187,6 +188,9 @@ func adapt(spec *ebpf.CollectionSpec, tier Tier, types *btf.Cache) error {
 			return fmt.Errorf("choose typed loads: %w", err)
 		}
 	}
+	if err := adaptAttributes(spec, tier, kernel); err != nil {
+		return err
+	}
 	for name, p := range spec.Programs {
 		if p.Type != ebpf.LSM {
 			continue
@@ -210,8 +214,47 @@ func adapt(spec *ebpf.CollectionSpec, tier Tier, types *btf.Cache) error {
 	return nil
 }
 
+// lookups are what getxattr finds its name by, newest kernel first, and a function that only such a
+// kernel has: fs/xattr.c of 6.13, of older ones, of 6.12.
+var lookups = []struct{ program, sign string }{
+	{"note_path_613", "path_getxattrat"},
+	{"note_path_61", "user_path_at_empty"},
+	{"note_path_612", "user_path_at"},
+}
+
+// adaptAttributes keeps those programs of bpf/attr.c that fit this kernel.
+func adaptAttributes(spec *ebpf.CollectionSpec, tier Tier, kernel *btf.Spec) error {
+	if spec.Programs["check_setattr"] == nil {
+		return nil
+	}
+	name, other := "bpf_lsm_inode_setattr", "check_setattr_mapped"
+	if tier == TierB {
+		name = "security_inode_setattr"
+	}
+	var fn *btf.Func
+	if err := kernel.TypeByName(name, &fn); err != nil {
+		return fmt.Errorf("hook %s: %w", name, ErrTier)
+	}
+	if proto, ok := fn.Type.(*btf.FuncProto); ok && len(proto.Params) == 3 {
+		other = "check_setattr"
+	}
+	delete(spec.Programs, other)
+	kept := ""
+	for _, l := range lookups {
+		if kept == "" && kernel.TypeByName(l.sign, &fn) == nil {
+			kept = l.program
+			continue
+		}
+		delete(spec.Programs, l.program)
+	}
+	if kept == "" {
+		return fmt.Errorf("what getxattr looks names up by: %w", ErrTier)
+	}
+	return nil
+}
+
 // optional hooks are younger than 6.1; older kernels reach the object another way.
-var optional = map[string]bool{"file_truncate": true}
+var optional = map[string]bool{"file_truncate": true, "inode_set_acl": true, "inode_remove_acl": true}
 
 func attach(prog *ebpf.Program, spec *ebpf.ProgramSpec, pin string, group *os.File) error {
 	var (

@@ -110,6 +110,9 @@ func (h *Hook) register(j *jail, rules []byte) error {
 	if err := h.maps["counts"].Put(index, zero); err != nil {
 		return fmt.Errorf("clear counts: %w", err)
 	}
+	if err := h.dropTaints(index); err != nil { // of a jail whose helper ended before it forgot it
+		return fmt.Errorf("clear taints: %w", err)
+	}
 	if err := h.maps["slots"].Put(index, j.state); err != nil {
 		return fmt.Errorf("set slot: %w", err)
 	}
@@ -255,7 +258,7 @@ func (h *Hook) forget(j *jail) error {
 	}
 	errs = append(errs, h.maps["slots"].Put(j.slot.index, bpf.TraceJail{}))
 	errs = append(errs, h.dropLarge(j))
-	errs = append(errs, h.dropPeers(j.slot.index), h.setReach(j.slot.index, nil))
+	errs = append(errs, h.dropPeers(j.slot.index), h.dropTaints(j.slot.index), h.setReach(j.slot.index, nil))
 	j.close()
 	h.giveBack(j.slot)
 	delete(h.jails, j.id)
@@ -283,6 +286,26 @@ func (h *Hook) dropPeers(index uint32) error {
 		errs = append(errs, h.maps["unix_peers"].Delete(peer))
 	}
 	return errors.Join(errs...)
+}
+
+// dropTaints forgets which files of a jail have a name that is refused: see bpf/include/taint.h.
+func (h *Hook) dropTaints(index uint32) error {
+	var (
+		key    bpf.TraceLinked
+		value  bpf.TraceTaint
+		linked []bpf.TraceLinked
+	)
+	it := h.maps["taints"].Iterate()
+	for it.Next(&key, &value) {
+		if key.Slot == index {
+			linked = append(linked, key)
+		}
+	}
+	errs := []error{it.Err()}
+	for _, l := range linked {
+		errs = append(errs, h.maps["taints"].Delete(l))
+	}
+	return errors.Join(append(errs, h.maps["untold"].Put(index, uint32(0)))...)
 }
 
 // kernelDev is the opposite of userDev.

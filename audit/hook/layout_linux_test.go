@@ -29,6 +29,8 @@ func TestLayout(t *testing.T) {
 		{bpf.NetReachKey{}, 24},
 		{bpf.OwnerFlow{}, 24},
 		{bpf.OwnerOwner{}, 16},
+		{bpf.TraceLinked{}, 24},
+		{bpf.TraceTaint{}, 8},
 	} {
 		if got := int(reflect.TypeOf(c.v).Size()); got != c.size || binary.Size(c.v) != c.size {
 			t.Errorf("%T is %d bytes (%d packed), want %d", c.v, got, binary.Size(c.v), c.size)
@@ -77,7 +79,7 @@ func TestConstants(t *testing.T) {
 		"MAX_JAILS": maxJails, "KINDS": kinds, "DATA_BYTES": maxRecord - recordSize, "NO_RULE": noRule,
 		"REC_ALLOW": recAllow, "REC_CUT": recCut, "REC_UNREACHABLE": recUnreachable, "REC_RACED": recRaced,
 		"REC_PERMITTED": recPermitted, "REC_KILLED": recKilled, "REC_SCRIPT": recScript,
-		"REC_NO_STORAGE": recNoStorage, "REC_PARTIAL": recPartial, "REC_ABSENT": recAbsent,
+		"REC_NO_STORAGE": recNoStorage, "REC_PARTIAL": recPartial, "REC_ABSENT": recAbsent, "REC_LINKED": recLinked,
 		"JAIL_ENFORCE": flagEnforce, "JAIL_STRICT": flagStrict, "JAIL_KILL_EXEC": flagKillExec,
 		"JAIL_AUDIT_ALL": flagAuditAll, "JAIL_AUDIT_WRITE": flagAuditWrite, "JAIL_AUDIT_OPEN": flagOpens,
 		"JAIL_LARGE": flagLarge, "JAIL_SETUP": flagSetup, "JAIL_READS": flagReads,

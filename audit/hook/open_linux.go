@@ -66,7 +66,7 @@ func Load(o Options) (*Hook, Features, error) {
 	return h, f, err
 }
 
-var mapNames = []string{"agents", "jails", "slots", "machines", "counts", "unix_peers", "reach", "owners", "crit", "bulk", "rules_small", "rules_large"}
+var mapNames = []string{"agents", "jails", "slots", "machines", "counts", "unix_peers", "taints", "untold", "reach", "owners", "crit", "bulk", "rules_small", "rules_large"}
 
 // Open opens what [Install] pinned and adopts the jails that are registered: their
 // ids are in [Hook.Jails], their waiting records come from [Hook.Read]. Light: no BTF.

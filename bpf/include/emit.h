@@ -87,8 +87,8 @@ __noinline int emit(struct scratch *sc, u32 slot)
 	return send_record(&sc->rec, slot, size);
 }
 
-/* emit_bare sends a record without strings, for when there is no scratch. */
-static __always_inline int emit_bare(u32 slot, u16 kind, u16 flags, u16 error, u32 op)
+/* emit_bare sends a record without strings, for when there is no scratch. A function of its own, as the record is on the stack. */
+__noinline int emit_bare(u32 slot, u32 kind, u32 flags, u32 error, u32 op)
 {
 	struct record r;
 
@@ -100,7 +100,7 @@ static __always_inline int emit_bare(u32 slot, u16 kind, u16 flags, u16 error, u
 }
 
 /* escape_of reports, once per escape, that a task left its jail's group. */
-static __always_inline void escape_of(u32 slot, u32 tgid, u32 tid)
+__noinline int escape_of(u32 slot, u32 tgid, u32 tid)
 {
 	struct record r;
 	u32 zero = 0;
@@ -111,7 +111,7 @@ static __always_inline void escape_of(u32 slot, u32 tgid, u32 tid)
 	stamp(&r, KIND_ESCAPE);
 	r.tgid = tgid;
 	r.tid = tid;
-	send_record(&r, slot, sizeof(r));
+	return send_record(&r, slot, sizeof(r));
 }
 
 static __always_inline struct scratch *scratch_of(struct who *w)

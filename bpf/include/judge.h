@@ -34,6 +34,8 @@ static __always_inline struct scratch *begin(struct who *w, u16 kind, int *answe
 		escape_of(w->slot, sc->rec.tgid, sc->rec.tid);
 	sc->large = w->jail->flags & JAIL_LARGE;
 	sc->off = 0;
+	sc->taken = 0;
+	sc->taken_rule = NO_RULE;
 	return sc;
 }
 
@@ -101,6 +103,10 @@ __noinline int judge(struct scratch *sc, u32 slot, u32 flags, u32 need)
 		u32 missing = need & ~sc->bits, asked = missing ? missing : need;
 		u32 op = asked & BIT_READ ? MATCH_READ : asked & BIT_WRITE ? MATCH_WRITE : MATCH_EXEC;
 		sc->rec.rule = rules_rule(&rules, sc->state, op);
+		if (missing && !(missing & ~sc->taken)) {
+			sc->rec.rule = sc->taken_rule;
+			sc->rec.flags |= REC_LINKED;
+		}
 	}
 	bool record = flags & JAIL_AUDIT_ALL;
 	if ((need & BIT_WRITE) && (flags & JAIL_AUDIT_WRITE))

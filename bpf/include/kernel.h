@@ -38,10 +38,21 @@ struct super_block {
 	u32 s_dev;
 };
 
+struct hlist_node {
+	struct hlist_node *next;
+};
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
 struct inode {
 	umode_t i_mode;
+	unsigned __i_nlink;
+	u32 i_generation;
 	unsigned long i_ino;
 	struct super_block *i_sb;
+	struct hlist_head i_dentry; /* its names that are in memory */
 };
 
 struct seqcount {
@@ -68,7 +79,11 @@ struct dentry {
 	struct dentry *d_parent;
 	struct qstr d_name;
 	struct inode *d_inode;
+	struct super_block *d_sb;
 	unsigned char d_iname[1]; /* short names, up to 6.17 */
+	union {
+		struct hlist_node d_alias;
+	} d_u;
 };
 
 union shortname_store {
@@ -81,6 +96,7 @@ struct dentry___named {
 
 struct vfsmount {
 	struct dentry *mnt_root;
+	struct super_block *mnt_sb;
 };
 
 struct mnt_namespace;
@@ -95,6 +111,10 @@ struct mount {
 struct path {
 	struct vfsmount *mnt;
 	struct dentry *dentry;
+};
+
+struct iattr {
+	unsigned ia_valid;
 };
 
 struct fs_struct {
@@ -280,6 +300,11 @@ static __always_inline int refusal(bool deny, int err)
 	}
 	return result;
 }
+
+#define S_IFMT 00170000
+#define S_IFSOCK 0140000
+#define S_IFREG 0100000
+#define S_IFDIR 0040000
 
 #define EPERM 1
 #define EACCES 13

@@ -9,6 +9,8 @@
 #define RULES_SMALL (256U << 10)
 #define RULES_LARGE (2048U << 10)
 
+#define MAX_TAINTS 16384 /* of all jails */
+
 #define NEAR 16 /* names and steps of a walk in plain loops; deeper ones cost a call each */
 
 /* known is a name of the last walk and the automaton's state behind it. */
@@ -43,7 +45,23 @@ struct scratch {
 	u64 head[4]; /* the beginning of a dentry */
 	u64 table; /* id of the table that known is about */
 	u32 knows; /* how many of known hold, from the root on */
+	u32 taken; /* bits that other names of the file take from this one */
+	u32 taken_rule;
+	u32 names; /* enum names, of the look at them */
+	u32 seen;  /* how many were looked at */
+	u32 taking; /* what they say */
+	u32 own;    /* what a rule refuses of the name itself */
+	u32 kept_state; /* the walk of that name, while others are walked: the stack is short */
+	u32 kept_bits;
+	u32 kept_depth;
+	u32 kept_flags;
 	u32 _hole;
+	struct linked linked;
+	struct taint taint;
+	u64 inode; /* whose names */
+	u64 alias; /* the hlist_node of the next */
+	u64 noted; /* the mount that the task reached last by a path, or wants to write to: see attr.c */
+	u64 opened; /* the dentry of the one that is judged */
 	struct known known[NEAR];
 	u64 dentry[MAX_DEPTH];
 	u32 seq[MAX_DEPTH];
@@ -114,6 +132,23 @@ struct {
 	__type(value, u32);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } unix_peers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_TAINTS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct linked);
+	__type(value, struct taint);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} taints SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_JAILS);
+	__type(key, u32);
+	__type(value, u32);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} untold SEC(".maps"); /* slot -> 1: not all of its taints could be kept */
 
 struct ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

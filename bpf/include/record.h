@@ -57,6 +57,7 @@ enum kind {
 #define REC_NO_STORAGE 128  /* no memory for the task's state: failed closed */
 #define REC_PARTIAL 256	    /* path is relative to its file system's root */
 #define REC_ABSENT 512	    /* an open that found nothing: path is where a relative name starts, path2 the name */
+#define REC_LINKED 1024	    /* what is refused is refused for another name of the file; rule is that one's */
 
 #define NO_RULE 0xffff
 
@@ -134,6 +135,22 @@ struct machine {
 	u64 escapes; /* tasks seen outside the group of their jail */
 	u32 tier;    /* that was installed */
 	u32 ready;   /* the installation is complete */
+};
+
+/* linked is a file with several names, of which one was met that a rule refuses: see taint.h. */
+struct linked {
+	u64 ino;
+	u32 dev;
+	u32 generation; /* of the inode: its number may be used again */
+	u32 slot;
+	u32 _hole;
+};
+
+/* taint is what that name took from the file. */
+struct taint {
+	u16 bits; /* 1 << enum match_op */
+	u16 rule;
+	u32 gen; /* jail.gen of the rules that said so */
 };
 
 /* unix_peer is a pathname socket outside that a jail may talk to. */

@@ -152,46 +152,42 @@ static long step_down(u32 i, struct walk *w)
 	return 0;
 }
 
-/* near_down is step_down for the first names, of which many are those of the task's last walk: then so is the
- * state behind them. What is compared is the names themselves, so neither the dentries nor
- * anything that happened in between matter.
+/* near_name is step_down for the i-th name from the root, of the first NEAR. Many are those of the task's last
+ * walk: then so is the state behind them. What is compared is the names themselves, so neither the dentries nor
+ * anything that happened in between matter. Answers the name's length, 0 to stop. A global function, as the verifier looks at
+ * it once and not for every name.
  */
-static __noinline u32 near_down(struct walk *w, u32 depth)
+__noinline u32 near_name(struct scratch *sc, const struct match_small *small, const struct match_large *large, u32 n, u32 i)
 {
-	struct scratch *sc = w->sc;
-	u64 table = rules_id(&w->rules);
-	u32 i;
+	if (!sc)
+		return 0;
+	struct rules rules = {.small = small, .large = large};
+	u8 *name;
+	u32 len = append(sc, sc->dentry[n & (MAX_DEPTH - 1)], &name);
 
-	if (!table || table != sc->table)
-		sc->knows = 0;
-	sc->table = table;
-	for (i = 0; i < NEAR && i < depth; i++) {
-		u32 n = (depth - 1 - i) & (MAX_DEPTH - 1);
-		u8 *name;
-		u32 len = append(sc, sc->dentry[n], &name);
-		if (!len)
-			break;
-		struct known *k = &sc->known[i];
-		u64 one = *(u64 *)name, two = 0;
-		if (len > 8)
-			two = *(u64 *)(name + 8) & ~0ULL >> (-8 * len & 63);
-		else
-			one &= ~0ULL >> (-8 * len & 63);
-		if (i < sc->knows && len <= 16 && k->len == len && k->word[0] == one && k->word[1] == two) {
-			sc->state = k->state;
-			continue;
-		}
-		u32 state = rules_step(&w->rules, sc->state, (struct match_name *)name, len);
-		sc->state = state;
-		if (i > sc->knows)
-			continue;
-		k->word[0] = one;
-		k->word[1] = two;
-		k->len = len;
-		k->state = state;
-		sc->knows = len <= 16 ? i + 1 : i;
+	if (!len)
+		return 0;
+	i &= NEAR - 1;
+	struct known *k = &sc->known[i];
+	u64 one = *(u64 *)name, two = 0;
+	if (len > 8)
+		two = *(u64 *)(name + 8) & ~0ULL >> (-8 * len & 63);
+	else
+		one &= ~0ULL >> (-8 * len & 63);
+	if (i < sc->knows && len <= 16 && k->len == len && k->word[0] == one && k->word[1] == two) {
+		sc->state = k->state;
+		return len;
 	}
-	return i;
+	u32 state = rules_step(&rules, sc->state, (struct match_name *)name, len);
+	sc->state = state;
+	if (i > sc->knows)
+		return len;
+	k->word[0] = one;
+	k->word[1] = two;
+	k->len = len;
+	k->state = state;
+	sc->knows = len <= 16 ? i + 1 : i;
+	return len;
 }
 
 static long step_check(u32 i, struct walk *w)
@@ -224,8 +220,10 @@ static __always_inline u64 rise(struct scratch *sc, u64 d, u32 *seq)
 }
 
 /* near_up is step_up for the first levels. Answers whether that was all of them. */
-static __noinline bool near_up(struct scratch *sc)
+__noinline int near_up(struct scratch *sc)
 {
+	if (!sc)
+		return 1;
 	u64 d = sc->start_dentry, m = sc->start_mnt, root = (u64)LOAD(mount, m, mnt.mnt_root);
 	u32 moved = 0, i;
 
@@ -261,6 +259,18 @@ static __noinline bool near_up(struct scratch *sc)
 	return i < NEAR + 4;
 }
 
+/* near_check is step_check for the first levels. */
+__noinline int near_check(struct scratch *sc, u32 depth)
+{
+	u32 moved = 0, i;
+
+	if (!sc)
+		return 1;
+	for (i = 0; i < NEAR && i < depth; i++)
+		moved |= sequence(sc->dentry[i]) ^ sc->seq[i];
+	return moved != 0;
+}
+
 /* walk_once leaves path, state and end in sc. */
 __noinline int walk_once(struct scratch *sc, u32 slot)
 {
@@ -275,6 +285,10 @@ __noinline int walk_once(struct scratch *sc, u32 slot)
 	if (!rules_of(&w.rules, slot, sc->large))
 		return -1;
 	sc->state = rules_start(&w.rules);
+	u64 table = rules_id(&w.rules);
+	if (!table || table != sc->table)
+		sc->knows = 0;
+	sc->table = table;
 	if ((u64)LOAD(mount, sc->start_mnt, mnt_ns) == MNT_NS_INTERNAL) {
 		sc->end = END_INTERNAL;
 		sc->depth = 0;
@@ -285,8 +299,10 @@ __noinline int walk_once(struct scratch *sc, u32 slot)
 		bpf_loop(MAX_DEPTH + 64, step_up, &w, 0);
 	__sync_fetch_and_add(&sc->barrier, 1);
 	u32 depth = sc->depth;
-	u32 done = near_down(&w, depth);
-	if (done == NEAR && depth > NEAR) {
+	for (i = 0; i < NEAR && i < depth; i++)
+		if (!near_name(sc, w.rules.small, w.rules.large, depth - 1 - i, i))
+			break;
+	if (i == NEAR && depth > NEAR) {
 		sc->passed = NEAR;
 		bpf_loop(depth - NEAR, step_down, &w, 0);
 	}
@@ -296,10 +312,7 @@ __noinline int walk_once(struct scratch *sc, u32 slot)
 		sc->off = at + 1;
 	}
 	__sync_fetch_and_add(&sc->barrier, 1);
-	u32 moved = 0;
-	for (i = 0; i < NEAR && i < depth; i++)
-		moved |= sequence(sc->dentry[i]) ^ sc->seq[i];
-	if (moved)
+	if (near_check(sc, depth))
 		sc->moved = 1;
 	if (depth > NEAR) {
 		sc->passed = NEAR;

@@ -44,7 +44,9 @@ const (
 	StepMapRulesSmall = "rules_small"
 	StepMapScratches  = "scratches"
 	StepMapSlots      = "slots"
+	StepMapTaints     = "taints"
 	StepMapUnixPeers  = "unix_peers"
+	StepMapUntold     = "untold"
 	StepProgStep      = "step"
 	StepVarQuestion   = "_question"
 	StepVarTyped      = "typed"
@@ -111,7 +113,9 @@ type StepMapSpecs struct {
 	RulesSmall *ebpf.MapSpec `ebpf:"rules_small"`
 	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
 	Slots      *ebpf.MapSpec `ebpf:"slots"`
+	Taints     *ebpf.MapSpec `ebpf:"taints"`
 	UnixPeers  *ebpf.MapSpec `ebpf:"unix_peers"`
+	Untold     *ebpf.MapSpec `ebpf:"untold"`
 }
 
 // StepVariableSpecs contains global variables before they are loaded into the kernel.
@@ -154,7 +158,9 @@ type StepMaps struct {
 	RulesSmall *ebpf.Map `ebpf:"rules_small"`
 	Scratches  *ebpf.Map `ebpf:"scratches"`
 	Slots      *ebpf.Map `ebpf:"slots"`
+	Taints     *ebpf.Map `ebpf:"taints"`
 	UnixPeers  *ebpf.Map `ebpf:"unix_peers"`
+	Untold     *ebpf.Map `ebpf:"untold"`
 }
 
 func (m *StepMaps) Close() error {
@@ -171,7 +177,9 @@ func (m *StepMaps) Close() error {
 		m.RulesSmall,
 		m.Scratches,
 		m.Slots,
+		m.Taints,
 		m.UnixPeers,
+		m.Untold,
 	)
 }
 

@@ -173,14 +173,6 @@ func (p *prepared) compiled(s *Server) error {
 	return err
 }
 
-// attributes are the calls on extended attributes that only the broker can judge
-// (getxattr(2), setxattr(2), removexattr(2)). The kernel's hooks are not told the
-// mount, so no rule can be found there; what reads by a descriptor was opened for
-// reading, and is judged.
-var attributes = []string{
-	"getxattr", "lgetxattr", "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr",
-}
-
 func (p *prepared) make(s *Server) (err error) {
 	if p.explain, err = p.res.Explainer(); err != nil {
 		return err
@@ -194,7 +186,7 @@ func (p *prepared) make(s *Server) (err error) {
 	}
 	switch {
 	case p.broker && s.kernel.enforces():
-		spec.Notify, spec.Missing = slices.Concat(broker.Looks, broker.LooksInKernel), attributes
+		spec.Notify = slices.Concat(broker.Looks, broker.LooksInKernel)
 	case p.broker:
 		spec.Notify = broker.Notified
 		if p.hides {
@@ -202,8 +194,6 @@ func (p *prepared) make(s *Server) (err error) {
 		}
 		p.reads = s.kernel.opens == nil && opens.Covered(p.rules, jail.ProcMasks)
 		spec.Changes = p.reads && !p.hides
-	case s.kernel.enforces() && p.res.NeedsEngine():
-		spec.Missing = attributes
 	}
 	if p.filter, err = s.filter.Build(spec); err != nil {
 		return err

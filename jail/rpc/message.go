@@ -171,7 +171,7 @@ type Totals struct {
 	Lost    uint64   `json:"lost,omitempty"`
 	Escapes uint64   `json:"escapes,omitempty"`
 	Altered uint64   `json:"altered,omitempty"` // events that altered files, see event.Event.Alters
-	Limits  []string `json:"limits,omitempty"` // that were hit
+	Limits  []string `json:"limits,omitempty"`  // that were hit
 }
 
 // SignalProc sends Signal to the foreground process group of a process.

@@ -2,6 +2,7 @@
 // new privileges, core dumps, more files on disk than it has open, and every file,
 // directory, device and named socket of the file system (Landlock).
 //
+// Of ports it takes the binding of TCP ones (from 6.7 on; Landlock leaves MPTCP sockets alone).
 // It does not restrict what may be dialled: that is what netd decides. It cannot
 // make another root directory without a privilege; Landlock without a single rule is
 // as good for opening and stricter for naming. On a kernel without Landlock (before

@@ -102,7 +102,38 @@ func TestLiveRules(t *testing.T) {
 	if err := echo(one, "still"); err != nil {
 		t.Errorf("after refused rules: %v", err)
 	}
-	w.ask(t, netpolicy.VerbSet, netpolicy.Set{Jail: "j", Generation: 2, Rules: numbered([]netpolicy.Rule{named("b.example", 7000)})})
+	other := prefixed("9.9.9.9/32", 7000)
+	other.Deny = true
+	set := func(generation uint64, rules ...netpolicy.Rule) {
+		w.ask(t, netpolicy.VerbSet, netpolicy.Set{Jail: "j", Generation: generation, Rules: numbered(rules)})
+	}
+	set(2, named("a.example", 7000), named("b.example", 7000), other)
+	if err := echo(one, "still"); err != nil {
+		t.Errorf("after rules about others: %v", err)
+	}
+	two, err = w.jail.dial(b)
+	if err == nil {
+		err = echo(two, "x")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Prefix = prefixed(webAddr+"/32", 1).Prefix // denied, by the address that the name had
+	set(3, named("a.example", 7000), named("b.example", 7000), other)
+	if err := echo(two, "x"); err == nil {
+		t.Error("a connection outlives the denial of its address")
+	}
+	if c, err := w.jail.dial(b); refused(c, err, "x") != nil {
+		t.Error("a name leads to a denied address")
+	}
+	set(4, named("a.example", 7000))
+	if one, err = w.jail.dial(a); err == nil {
+		err = echo(one, "x")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	set(5, named("b.example", 7000))
 	if err := echo(one, "x"); err == nil {
 		t.Error("a connection outlives its rule")
 	}

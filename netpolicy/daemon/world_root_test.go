@@ -291,15 +291,16 @@ func (w *world) start(t testing.TB) {
 	}
 	w.conn = conn
 	t.Cleanup(func() { conn.Close(); _ = w.netd.Process.Kill(); _ = w.netd.Wait() })
+	replies := w.replies // of this netd, not of the next
 	go func() {
 		for {
 			a, err := netpolicy.ReceiveAnswer(conn)
 			if err != nil {
-				close(w.replies)
+				close(replies)
 				return
 			}
 			if a.Event == nil {
-				w.replies <- a
+				replies <- a
 				continue
 			}
 			w.mu.Lock()

@@ -24,6 +24,7 @@ type Entry struct {
 	conn    netpolicy.Connection
 	ends    []*net.TCPConn // what is reset when the connection is cut
 	budgets []*budget
+	check   Check
 	why     string // it was cut
 	spent   bool   // by a budget
 }
@@ -44,10 +45,15 @@ func (j *Jail) Open(c netpolicy.Connection, dest ruleset.Dest, client *net.TCPCo
 	return e
 }
 
+// Check says whether rules allow the address that was dialled, after what they decided about the destination.
+type Check func(*ruleset.Set, *ruleset.Decision) bool
+
 // Dialled notes what the connection goes to, and by which rule; conn is
-// reset when it is cut. It is false when it has been cut already, or is no longer allowed.
-func (e *Entry) Dialled(conn *net.TCPConn, c netpolicy.Connection, dec *ruleset.Decision) bool {
+// reset when it is cut. check is asked when the rules change. It is false when the
+// connection has been cut already, or is no longer allowed.
+func (e *Entry) Dialled(conn *net.TCPConn, c netpolicy.Connection, dec *ruleset.Decision, check Check) bool {
 	e.mu.Lock()
+	e.check = check
 	e.conn.Dialled, e.conn.Rule = c.Dialled, c.Rule
 	e.ends = append(e.ends, conn)
 	for _, r := range dec.Budgets() {
@@ -73,7 +79,10 @@ func (e *Entry) snapshot() netpolicy.Connection {
 
 func (e *Entry) allowed(set *ruleset.Set) bool {
 	d := set.Connect(e.dest, e.port)
-	return d.Allowed
+	e.mu.Lock()
+	check := e.check
+	e.mu.Unlock()
+	return d.Allowed && (check == nil || check(set, &d))
 }
 
 // Cut ends the connection with a reset.

@@ -160,9 +160,10 @@ func (v *visit) deny(err error) {
 
 // dialled is what became of dialling.
 type dialled struct {
-	conn *net.TCPConn
-	to   netip.AddrPort
-	err  error
+	conn  *net.TCPConn
+	to    netip.AddrPort
+	check ledger.Check // nil where no address was checked: the machine outside, and what the host's proxy dials
+	err   error
 }
 
 // pass dials, looks at what is said first, and relays until the end. An error
@@ -172,9 +173,7 @@ func (v *visit) pass(ctx context.Context) error {
 	defer cancel()
 	dial := make(chan dialled, 1)
 	go func() {
-		var d dialled
-		d.conn, d.to, d.err = v.dial(ctx)
-		dial <- d
+		dial <- v.dial(ctx)
 	}()
 	f := newFirst(v.client, v.looks())
 	d, err := f.meet(ctx, dial, v)
@@ -186,7 +185,7 @@ func (v *visit) pass(ctx context.Context) error {
 	}
 	defer d.conn.Close()
 	v.conn.Dialled = d.to
-	if !v.entry.Dialled(d.conn, v.conn, &v.dec) {
+	if !v.entry.Dialled(d.conn, v.conn, &v.dec, d.check) {
 		relay.Reset(d.conn)
 		return fmt.Errorf("%w: the rules changed meanwhile", errDenied)
 	}
@@ -214,10 +213,11 @@ func (v *visit) looks() bool {
 }
 
 // dial resolves, checks and dials; what it dials is what it checked.
-func (v *visit) dial(ctx context.Context) (*net.TCPConn, netip.AddrPort, error) {
+func (v *visit) dial(ctx context.Context) (d dialled) {
 	port := v.conn.Asked.Port()
 	if v.dest.IsHost() {
-		return upstream.Dial(ctx, []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, port)
+		d.conn, d.to, d.err = upstream.Dial(ctx, []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, port)
+		return d
 	}
 	c := v.jail.Config()
 	if c.Proxied(v.dest.Name, v.dest.Addr) && (v.dest.Name != "" || address.Of(v.dest.Addr) == address.Public) {
@@ -225,20 +225,31 @@ func (v *visit) dial(ctx context.Context) (*net.TCPConn, netip.AddrPort, error) 
 		if host == "" {
 			host = v.dest.Addr.String()
 		}
-		return v.jail.Lookup.DialProxy(ctx, c, host, port)
+		d.conn, d.to, d.err = v.jail.Lookup.DialProxy(ctx, c, host, port)
+		return d
 	}
 	addrs := []netip.Addr{v.dest.Addr}
 	if v.dest.Name != "" {
-		var err error
-		if addrs, err = v.jail.Lookup.Addresses(ctx, c, v.dest.Name); err != nil {
-			return nil, netip.AddrPort{}, err
+		if addrs, d.err = v.jail.Lookup.Addresses(ctx, c, v.dest.Name); d.err != nil {
+			return d
 		}
 	}
-	addrs, err := v.check(addrs, port)
-	if err != nil {
-		return nil, netip.AddrPort{}, err
+	if addrs, d.err = v.check(addrs, port); d.err != nil {
+		return d
 	}
-	return upstream.Dial(ctx, addrs, port)
+	if d.conn, d.to, d.err = upstream.Dial(ctx, addrs, port); d.err == nil {
+		d.check = func(set *ruleset.Set, dec *ruleset.Decision) bool { return v.may(set, dec, d.to.Addr(), port) == nil }
+	}
+	return d
+}
+
+// may says whether rules permit a as what the destination is.
+func (v *visit) may(set *ruleset.Set, dec *ruleset.Decision, a netip.Addr, port uint16) error {
+	own, err := v.Routes.Own(a)
+	if err != nil {
+		return err
+	}
+	return set.Address(v.dest, dec, a, port, own)
 }
 
 // check returns the addresses that may be dialled, or why there is none.
@@ -247,11 +258,7 @@ func (v *visit) check(addrs []netip.Addr, port uint16) ([]netip.Addr, error) {
 	var good []netip.Addr
 	var bad error
 	for _, a := range addrs {
-		own, err := v.Routes.Own(a)
-		if err == nil {
-			err = set.Address(v.dest, &v.dec, a, port, own)
-		}
-		if err != nil {
+		if err := v.may(set, &v.dec, a, port); err != nil {
 			bad = err
 			continue
 		}

@@ -24,7 +24,7 @@ import (
 var ErrCut = errors.New("cut")
 
 const (
-	chunk    = 1 << 20   // bytes that one splice moves at most
+	chunk    = 1 << 20 // bytes that one splice moves at most
 	pipeSize = 1 << 20 // asked for; the kernel may give less
 	copySize = 32 << 10
 )

@@ -76,6 +76,10 @@ func chosen(t *testing.T) [][3]string {
 // try runs one act and answers what was seen that must not be.
 func (w *world) try(id, need string) []string {
 	w.reset()
+	if need == "linked" {
+		w.late("late/.env", w.canary("an old link to a denied file"), 0o644)
+		must(w.t, os.Link(w.path("ws/late/.env"), w.path("ws/late/plain.txt")))
+	}
 	before := w.state()
 	signals := w.victimLog.String()
 	stop := make(chan struct{})

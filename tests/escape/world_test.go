@@ -334,7 +334,7 @@ func describe(p string) string {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		b, _ := os.ReadFile(p)
-		d += fmt.Sprintf(" sha256 %x", sha256.Sum256(b))
+		d += fmt.Sprintf(" sha256 %x, changed at %d.%09d", sha256.Sum256(b), st.Mtim.Sec, st.Mtim.Nsec)
 	case unix.S_IFLNK:
 		t, _ := os.Readlink(p)
 		d += " -> " + t

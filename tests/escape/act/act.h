@@ -37,7 +37,7 @@ struct act {
 	void (*run)(void);
 };
 
-extern const struct act file_acts[], late_acts[], process_acts[], kernel_acts[], network_acts[], resource_acts[], why_acts[];
+extern const struct act file_acts[], link_acts[], late_acts[], process_acts[], kernel_acts[], network_acts[], resource_acts[], why_acts[];
 
 /* refused: every way was answered no. done: at least one way worked. tried: only the outside can tell. skip: cannot be tried here. */
 void refused(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));

@@ -85,7 +85,7 @@ void pause_ms(int ms)
 
 const char *why(void) { return strerrorname_np(errno) ? strerrorname_np(errno) : "0"; }
 
-static const struct act *const families[] = {file_acts, late_acts, process_acts, kernel_acts, network_acts, resource_acts, why_acts};
+static const struct act *const families[] = {file_acts, link_acts, late_acts, process_acts, kernel_acts, network_acts, resource_acts, why_acts};
 
 int main(int argc, char **argv)
 {
