@@ -10,7 +10,7 @@ import (
 
 func TestVersionIsOfTheseObjects(t *testing.T) {
 	h := sha256.New()
-	for _, object := range [][]byte{_TraceBytes, _NetBytes, _FilesBytes, _GuardBytes, _OwnerBytes, _SteerBytes} {
+	for _, object := range [][]byte{_TraceBytes, _NetBytes, _FilesBytes, _GuardBytes, _AttrBytes, _OwnerBytes, _SteerBytes} {
 		h.Write(object)
 	}
 	if want := hex.EncodeToString(h.Sum(nil))[:16]; Version() != want {
