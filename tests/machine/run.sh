@@ -52,7 +52,7 @@ compile() { # compile PACKAGE: its root tests and testdata into the payload, one
 
 payload() { # the programs and each package's testdata, as the disk /mnt of the guest
 	mkdir -p "$work/payload/bin"
-	cp "$bin/agentos" "$bin/agentos-helper" "$bin/agentos-init" "$bin/act" "$work/payload/bin/" || { echo "machine: bin/ is not complete; run make build bin/act" >&2; exit 1; }
+	cp "$bin/agentos" "$bin/agentos-helper" "$bin/agentos-init" "$bin/agentos-netd" "$bin/act" "$work/payload/bin/" || { echo "machine: bin/ is not complete; run make build bin/act" >&2; exit 1; }
 	[ ! -x "$bin/bench" ] || cp "$bin/bench" "$work/payload/bin/"
 	cp tests/machine/guest.sh "$work/payload/"
 	: >"$work/payload/list"
