@@ -1,6 +1,7 @@
 #!/bin/bash
 # all.sh: what `make test` runs, after tests/setup.sh. Every phase runs even when one before it failed; the last lines are the table
-# of phases. The kernels under emulation take one core for minutes, so they run beside the others, one after another, and print at the end.
+# of phases. Kernels under emulation take one core each for minutes: the first run beside the other phases, the rest when those are through; all
+# print at the end.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 cache=tests/.cache; mkdir -p $cache
@@ -17,24 +18,32 @@ note() { # note NAME RC SECONDS
 	table+=("$(printf '%-12s %-6s %5ds' "$1" "$([ "$2" = 0 ] && echo ok || echo FAILED)" "$3")")
 }
 
-lane() { # lane NAME...: make test-NAME of each; log, exit status and seconds into the cache
+emulated() { # emulated NAME...: make test-NAME of each, one after another; log, exit status and seconds into the cache
 	local name t rc
 	for name; do
-		t=$SECONDS; make "test-$name" >"$cache/$name.log" 2>&1 </dev/null; rc=$?
+		t=$SECONDS
+		case $name in
+		kernel-*) make test-kernel KERNEL="${name#kernel-}" ;;
+		*) make "test-$name" ;;
+		esac >"$cache/$name.log" 2>&1 </dev/null
+		rc=$?
 		echo "$rc $((SECONDS - t))" >"$cache/$name.rc"
 	done
 }
+lanes=()
+beside() { # beside NAME...: the same in the background, in a process group of its own, so that its emulators can be ended with it
+	set -m
+	emulated "$@" & lanes+=($!)
+	set +m
+}
+trap 'for lane in ${lanes[@]+"${lanes[@]}"}; do kill -- -$lane 2>/dev/null; done' EXIT
 
 phase build make build bin/act
 [ -x bin/agentos ] || { echo "all: bin/agentos was not built; nothing to test" >&2; exit 1; }
 
-emulated="kernel tiers"
-for name in $emulated; do rm -f "$cache/$name.rc"; done
-set -m # a process group of its own, so that its emulators can be ended with it
-# shellcheck disable=SC2086
-lane $emulated & lane=$!
-set +m
-trap 'kill -- -$lane 2>/dev/null' EXIT
+machines="kernel-6.1 kernel-6.12 tiers"
+for name in $machines; do rm -f "$cache/$name.rc"; done
+beside kernel-6.1 tiers
 
 phase check make check
 phase unit make test-unit
@@ -43,9 +52,10 @@ phase scripts make test-script
 phase escape make escape
 phase agents env AGENTOS_SCREENS=no make test-agents
 
-wait $lane; trap - EXIT
-for name in $emulated; do
-	echo; echo "== $name: make test-$name (ran beside the phases above)"
+beside kernel-6.12 # the phases above have left a core
+wait "${lanes[@]}"; trap - EXIT
+for name in $machines; do
+	echo; echo "== $name: ran beside other phases"
 	cat "$cache/$name.log"
 	read -r rc took <"$cache/$name.rc" || rc=1 took=0
 	note "$name" "$rc" "$took"

@@ -15,7 +15,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 rows=${KERNEL_ROWS:-A B full}
-limit=${KERNEL_TIMEOUT:-420}
+limit=${KERNEL_TIMEOUT:-720}
 [ $# -gt 0 ] || set -- 6.1 6.12
 
 say() { echo "kernel: $*" >&2; }
