@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "2f2e01b9feda2e61"
+const version = "8d642b7a678a0fa2"
