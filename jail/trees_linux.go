@@ -247,11 +247,25 @@ func (t *Trees) build(k *keptTree, plan []Mount, files []*os.File, owner, agent 
 			return err
 		}
 	}
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	if err := unix.MountSetattr(fs, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+	if err := makeReadOnly(fs); err != nil {
 		return fmt.Errorf("make tree read-only: %w", err)
 	}
 	return nil
+}
+
+// makeReadOnly makes the mount fs read-only. The kernel answers EBUSY while a file in it
+// is open for writing, and one that was just written is for as long as a child that
+// another thread forked meanwhile, with copies of all descriptors, has not executed
+// its program.
+func makeReadOnly(fs int) error {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	for wait := 100 * time.Microsecond; ; wait *= 2 {
+		err := unix.MountSetattr(fs, "", unix.AT_EMPTY_PATH, &attr)
+		if err != unix.EBUSY || wait > time.Second {
+			return err
+		}
+		time.Sleep(wait)
+	}
 }
 
 // remove runs on the keeper's thread.
