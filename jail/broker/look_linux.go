@@ -64,6 +64,12 @@ var acts = map[int][]look{
 	unix.SYS_FCHMODAT2:         {{0, 1, 3, unlessNofollow, false}},
 	unix.SYS_FCHOWNAT:          {{0, 1, 4, unlessNofollow, false}},
 	unix.SYS_UTIMENSAT:         {{0, 1, 3, unlessNofollow, false}},
+	unix.SYS_GETXATTR:          {{cwd, 0, none, always, false}},
+	unix.SYS_LGETXATTR:         {{cwd, 0, none, never, false}},
+	unix.SYS_SETXATTR:          {{cwd, 0, none, always, false}},
+	unix.SYS_LSETXATTR:         {{cwd, 0, none, never, false}},
+	unix.SYS_REMOVEXATTR:       {{cwd, 0, none, always, false}},
+	unix.SYS_LREMOVEXATTR:      {{cwd, 0, none, never, false}},
 	unix.SYS_INOTIFY_ADD_WATCH: {{cwd, 1, none, always, false}},
 }
 
@@ -81,7 +87,7 @@ var LooksInKernel = []string{
 	"open", "openat", "openat2", "creat", "mkdir", "mkdirat", "mknod", "mknodat", "symlink", "symlinkat",
 	"unlink", "unlinkat", "rmdir", "rename", "renameat", "renameat2", "link", "linkat", "truncate",
 	"chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utime", "utimes", "futimesat", "utimensat",
-	"inotify_add_watch",
+	"getxattr", "lgetxattr", "setxattr", "lsetxattr", "removexattr", "lremovexattr", "inotify_add_watch",
 }
 
 // lookHandlers adds the handlers of rules that hide names to t; with kernel they are all there are.
