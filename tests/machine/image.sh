@@ -4,7 +4,7 @@
 set -eu -o pipefail
 out=$1
 roots="bash coreutils git gcc make libc6-dev libseccomp2 procps iproute2 strace util-linux mount passwd ca-certificates"
-dpkg -s python3-minimal >/dev/null 2>&1 && roots="$roots python3-minimal"
+for p in python3 python3-minimal; do dpkg -s $p >/dev/null 2>&1 && roots="$roots $p"; done
 sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
 
 essential=$(dpkg-query -W -f '${Package} ${Essential}\n' | awk '$2 == "yes" {print $1}')
