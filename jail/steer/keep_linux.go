@@ -99,6 +99,10 @@ func (d *Daemon) spawn() (conn *packet.Conn, end func(), err error) {
 		_ = said.Close()
 		return fail(err)
 	}
+	// It holds what jails make it hold: the protection from the OOM killer that the helper's unit has is not for it.
+	if err := os.WriteFile("/proc/"+strconv.Itoa(p.Pid)+"/oom_score_adj", []byte("0"), 0); err != nil {
+		d.opt.Logger.Warn("give agentos-netd an ordinary OOM score", "error", err)
+	}
 	d.mu.Lock()
 	d.pid = p.Pid
 	d.starts++

@@ -155,6 +155,7 @@ func (w *world) netd() int {
 // open, and cut it when they no longer allow it.
 func TestLife(t *testing.T) {
 	w := newWorld(t)
+	check(t, os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", w.helper.Process.Pid), []byte("100"), 0)) // not what others have, as under its unit
 	p := w.policy("life", "allow = [\"db.example.org:5432\", \"ok.example.org:80\"]\n")
 	none := w.policy("less", "allow = [\"ok.example.org:80\"]\n")
 	bin := filepath.Join(w.root, "ws", "netact")
@@ -175,6 +176,11 @@ func TestLife(t *testing.T) {
 		if !strings.Contains(string(status), want) {
 			t.Errorf("netd: no %q in\n%s", want, status)
 		}
+	}
+	score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
+	check(t, err)
+	if string(score) != "0\n" {
+		t.Errorf("netd has the OOM score of the helper: %s", score)
 	}
 	check(t, syscall.Kill(pid, syscall.SIGKILL))
 	await(t, "a second connection, of a second netd", func() bool {
