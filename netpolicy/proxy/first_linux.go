@@ -92,11 +92,24 @@ func peek(c *net.TCPConn) {
 	if err != nil {
 		return
 	}
+	_ = raw.Read(ready)
+}
+
+// has says whether c has something to read, or has ended. A read whose
+// deadline is past fails before it looks.
+func has(c *net.TCPConn) (yes bool) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) { yes = ready(fd) })
+	return yes
+}
+
+func ready(fd uintptr) bool {
 	var b [1]byte
-	_ = raw.Read(func(fd uintptr) bool {
-		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		return !errors.Is(err, unix.EAGAIN)
-	})
+	_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return !errors.Is(err, unix.EAGAIN)
 }
 
 // errSilent: the client was to be heard no longer, and had said nothing.
@@ -111,7 +124,7 @@ func (f *first) listen(v *visit) error {
 		case err == nil:
 		case errors.Is(err, io.EOF):
 			f.ended = true
-		case errors.Is(err, os.ErrDeadlineExceeded) && len(f.buf) == 0:
+		case errors.Is(err, os.ErrDeadlineExceeded) && len(f.buf) == 0 && !has(f.client):
 			return errSilent
 		case errors.Is(err, os.ErrDeadlineExceeded) && f.enough.CompareAndSwap(true, false):
 			if err := f.client.SetReadDeadline(time.Now().Add(firstTime)); err != nil {
