@@ -173,25 +173,18 @@ func (c *conversation) logs(m rpc.LogRef) (any, []*os.File, error) {
 
 // lookup finds a session by id or name among the running and the past.
 func (c *conversation) lookup(ref string) (about, *session, error) {
-	c.s.mu.Lock()
-	var best *session
-	live := map[string]bool{}
-	for _, v := range c.s.sessions {
-		live[v.id] = true
-		if !c.peer.mayUse(v.owner.uid) || v.record.Load() == nil {
-			continue
-		}
-		if (v.id == ref || v.name == ref || ref == "") && (best == nil || v.made.After(best.made)) {
-			best = v // a name can be taken again while its last session ends
-		}
-	}
-	c.s.mu.Unlock()
-	if best != nil {
-		return best.record.Load().described(), best, nil
+	if v, _ := c.running(ref); v != nil {
+		return v.record.Load().described(), v, nil
 	}
 	past, err := c.s.past(c.peer)
 	if err != nil {
 		return about{}, nil, err
+	}
+	// Looked at once more after the directory: what starts meanwhile has a log
+	// there, and has not ended.
+	v, live := c.running(ref)
+	if v != nil {
+		return v.record.Load().described(), v, nil
 	}
 	for _, a := range past {
 		if live[a.ID] { // it starts, and has a log already
@@ -206,6 +199,24 @@ func (c *conversation) lookup(ref string) (about, *session, error) {
 		text = "no session " + ref
 	}
 	return about{}, nil, errors.Join(&rpc.Error{Code: rpc.NotFound, Text: text, Hint: "agentos ps --all lists them"})
+}
+
+// running returns the newest session with a record that ref means (any, if it is
+// empty) and that has not ended, and the ids of all that have not.
+func (c *conversation) running(ref string) (best *session, live map[string]bool) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	live = map[string]bool{}
+	for _, v := range c.s.sessions {
+		live[v.id] = true
+		if !c.peer.mayUse(v.owner.uid) || v.record.Load() == nil {
+			continue
+		}
+		if (v.id == ref || v.name == ref || ref == "") && (best == nil || v.made.After(best.made)) {
+			best = v // a name can be taken again while its last session ends
+		}
+	}
+	return best, live
 }
 
 // changes hands out what a running session has of its own in its home, to be read
