@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,14 +21,7 @@ import (
 // server answers on the loopback with what f makes of each question, over UDP and TCP.
 func server(t *testing.T, f func(m *dns.Msg, tcp bool)) string {
 	t.Helper()
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", pc.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	pc, l := onePort(t)
 	for _, s := range []*dns.Server{{PacketConn: pc}, {Listener: l}} {
 		s.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 			m := new(dns.Msg)
@@ -42,6 +36,28 @@ func server(t *testing.T, f func(m *dns.Msg, tcp bool)) string {
 		t.Cleanup(func() { _ = s.Shutdown() })
 	}
 	return pc.LocalAddr().String()
+}
+
+// onePort listens for UDP and TCP on one port. The kernel chooses one that is free for TCP;
+// for UDP it can be somebody's, and then another is asked for.
+func onePort(t *testing.T) (net.PacketConn, net.Listener) {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pc, err := net.ListenPacket("udp", l.Addr().String())
+		if err == nil {
+			return pc, l
+		}
+		_ = l.Close()
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("no port is free for UDP and TCP")
+	return nil, nil
 }
 
 func rr(t *testing.T, s string) dns.RR {
