@@ -180,7 +180,9 @@ func (a *attachment) output(from *os.File, to io.Writer) func() (error, bool) {
 			}
 			switch {
 			case err == nil:
-			case errors.Is(err, os.ErrDeadlineExceeded) && !last:
+			case errors.Is(err, os.ErrDeadlineExceeded) && (!last || readable(from)):
+				// A read whose deadline has passed fails before it looks: drain sets one, maybe after we
+				// set ours, and without a processor for drainIdle ours has passed as well.
 			case errors.Is(err, io.EOF), errors.Is(err, unix.EIO), errors.Is(err, os.ErrDeadlineExceeded):
 				return nil, false
 			default:
