@@ -179,7 +179,10 @@ func (s *Server) enter(v *session) error {
 		if base == "" {
 			base = "run"
 		}
-		v.name = base[:min(len(base), 48)] + "-" + v.id[:4]
+		base = base[:min(len(base), 48)] + "-"
+		if v.name = base + v.id[:4]; names[v.name] {
+			v.name = base + v.id
+		}
 	}
 	if names[v.name] {
 		return &rpc.Error{Code: rpc.Busy, Text: fmt.Sprintf("a session named %q is running", v.name), Hint: "choose another --name"}

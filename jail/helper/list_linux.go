@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,8 +27,8 @@ const maxListed = 200
 // have ended are read from the disk, and may be many.
 func (c *conversation) list(m rpc.ListSessions) (any, []*os.File, error) {
 	var out rpc.Sessions
-	c.s.mu.Lock()
 	live := map[string]bool{} // also what has a log and is not there yet
+	c.s.mu.Lock()
 	for _, v := range c.s.sessions {
 		live[v.id] = true
 		if c.peer.mayUse(v.owner.uid) && v.record.Load() != nil {
@@ -41,6 +42,8 @@ func (c *conversation) list(m rpc.ListSessions) (any, []*os.File, error) {
 		if past, err = c.s.past(c.peer); err != nil {
 			return nil, nil, err
 		}
+		_, since := c.running("") // what has started meanwhile has a log there, and has not ended
+		maps.Copy(live, since)
 	}
 	for _, a := range past {
 		if !live[a.ID] {
@@ -82,8 +85,11 @@ func (v *session) row() rpc.Session {
 		ID: a.ID, Name: a.Name, Agent: a.Agent, Policy: a.Policy, Swaps: a.Swaps, Workspace: a.Workspace, UID: a.UID,
 		State: v.state(), Started: a.Started, Denied: v.record.Load().denied.Load(), Records: v.record.Load().records.Load(),
 	}
-	if v.group != nil {
-		st := v.group.Stats()
+	v.mu.Lock()
+	g := v.group
+	v.mu.Unlock()
+	if g != nil {
+		st := g.Stats()
 		r.Procs, r.Memory, r.CPU = int(st.Pids), uint64(st.Memory), st.CPU.Seconds()
 	}
 	return r
@@ -171,9 +177,11 @@ func (c *conversation) logs(m rpc.LogRef) (any, []*os.File, error) {
 	return out, files, nil
 }
 
-// lookup finds a session by id or name among the running and the past.
+// lookup finds the newest session of that id or name, or the newest of all, among
+// the running and the past. One that still ends can be older than one that has ended.
 func (c *conversation) lookup(ref string) (about, *session, error) {
-	if v, _ := c.running(ref); v != nil {
+	v, _ := c.running(ref)
+	if v != nil && (v.id == ref || v.name == ref && !v.over()) { // nobody newer has its name
 		return v.record.Load().described(), v, nil
 	}
 	past, err := c.s.past(c.peer)
@@ -183,16 +191,16 @@ func (c *conversation) lookup(ref string) (about, *session, error) {
 	// Looked at once more after the directory: what starts meanwhile has a log
 	// there, and has not ended.
 	v, live := c.running(ref)
-	if v != nil {
-		return v.record.Load().described(), v, nil
-	}
-	for _, a := range past {
-		if live[a.ID] { // it starts, and has a log already
-			continue
+	for _, a := range past { // newest first
+		if v != nil && !a.Started.After(v.made) {
+			break
 		}
-		if ref == "" || a.ID == ref || a.Name == ref {
+		if !live[a.ID] && (ref == "" || a.ID == ref || a.Name == ref) {
 			return a, nil, nil
 		}
+	}
+	if v != nil {
+		return v.record.Load().described(), v, nil
 	}
 	text := "no session with a record"
 	if ref != "" {
@@ -320,12 +328,16 @@ func (c *conversation) whose() int {
 // drop removes a kept directory of the caller. A session whose run has returned may
 // still be ending: that is waited for.
 func (c *conversation) drop(ctx context.Context, m rpc.DropKept) (any, []*os.File, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
-	err := c.s.shared.Remove(m.ID, c.whose())
-	for errors.Is(err, layer.ErrInUse) && ctx.Err() == nil {
-		time.Sleep(lull)
+	var err error
+	for {
+		ends := c.ends() // before: what ends meanwhile lets go of the directory first
 		err = c.s.shared.Remove(m.ID, c.whose())
+		if !errors.Is(err, layer.ErrInUse) || !ends || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(lull)
 	}
 	switch {
 	case errors.Is(err, layer.ErrNotFound):
@@ -334,4 +346,16 @@ func (c *conversation) drop(ctx context.Context, m rpc.DropKept) (any, []*os.Fil
 		err = &rpc.Error{Code: rpc.Busy, Text: err.Error(), Hint: "agentos ps lists the sessions; end them first"}
 	}
 	return struct{}{}, nil, err
+}
+
+// ends reports whether a session of the caller is ending.
+func (c *conversation) ends() bool {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	for _, v := range c.s.sessions {
+		if c.peer.mayUse(v.owner.uid) && v.over() {
+			return true
+		}
+	}
+	return false
 }

@@ -2,6 +2,9 @@ package helper
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,5 +63,54 @@ func TestNameOfAnEndingSession(t *testing.T) {
 	state(second, "ending")
 	if _, err := draft("third"); err != nil {
 		t.Errorf("the name of a session that was killed: %v", err)
+	}
+}
+
+// TestNewestSession: a session that still ends is not the newest one when another has begun after it, and ended.
+func TestNewestSession(t *testing.T) {
+	s := bare(t)
+	c := &conversation{s: s, peer: peer{uid: 1000}}
+	log := func(id string, made time.Time) *recorder {
+		t.Helper()
+		r := &recorder{dir: filepath.Join(s.auditDir(), id), about: about{ID: id, Name: "same", UID: c.peer.uid, Started: made.UTC()}}
+		if err := errors.Join(os.Mkdir(r.dir, 0o700), r.save()); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	want := func(id string, live *session) {
+		t.Helper()
+		for _, ref := range []string{"", "same"} {
+			if a, v, err := c.lookup(ref); err != nil || a.ID != id || v != live {
+				t.Errorf("%q means %q, %v, %v; want %q", ref, a.ID, v, err, id)
+			}
+		}
+	}
+	now := time.Now()
+	log("oldest", now.Add(-time.Hour))
+	want("oldest", nil)
+
+	ending := &session{s: s, id: "ending", name: "same", owner: c.peer, made: now, procs: map[int]*proc{1: {exited: true}}}
+	ending.record.Store(log("ending", now))
+	s.sessions[ending.id] = ending
+	want("ending", ending)
+
+	log("newest", now.Add(time.Millisecond))
+	want("newest", nil)
+	if a, v, err := c.lookup("ending"); err != nil || a.ID != "ending" || v != ending {
+		t.Errorf("its id means %q, %v, %v", a.ID, v, err)
+	}
+	delete(s.sessions, "ending")
+	want("newest", nil)
+}
+
+// TestNameOfNoName: sessions without a name never have each other's.
+func TestNameOfNoName(t *testing.T) {
+	s := bare(t)
+	for _, id := range []string{"aaaa00000000", "aaaa11111111"} {
+		v := &session{s: s, id: id, owner: peer{uid: 1000}, doc: rpc.Document{Agent: "sh"}, procs: map[int]*proc{}}
+		if err := s.enter(v); err != nil || !strings.HasPrefix(v.name, "sh-aaaa") {
+			t.Errorf("session %s is %q, %v", id, v.name, err)
+		}
 	}
 }
