@@ -169,7 +169,11 @@ func (c *Conn) receive(wait bool, mu sync.Locker) (data []byte, fds []*os.File, 
 		if c.oob == nil {
 			c.oob = make([]byte, unix.CmsgSpace(4*MaxFDs))
 		}
-		if n, rerr = c.next(int(fd)); rerr == nil {
+		n, rerr = c.next(int(fd))
+		if errors.Is(rerr, unix.ECONNRESET) { // the other end had not read everything; said once, before what it had sent
+			n, rerr = c.next(int(fd))
+		}
+		if rerr == nil {
 			n, oobn, flags, _, rerr = unix.Recvmsg(int(fd), c.recv, c.oob, unix.MSG_CMSG_CLOEXEC)
 		}
 		again := errors.Is(rerr, unix.EAGAIN)

@@ -195,3 +195,28 @@ func TestSharedReading(t *testing.T) {
 		t.Errorf("%d of %d messages", len(got), total)
 	}
 }
+
+// What was sent before the end arrives, also when the other end had not read what was sent to it.
+func TestLastMessagesArrive(t *testing.T) {
+	a, b := pair(t)
+	for _, text := range []string{"one", "two"} {
+		if err := b.Send(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Send("nobody reads this"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"one", "two"} {
+		var got string
+		if _, err := a.Receive(&got); err != nil || got != want {
+			t.Fatalf("%q, %v; want %q", got, err, want)
+		}
+	}
+	if _, _, err := a.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("after the last: %v, want %v", err, io.EOF)
+	}
+}
