@@ -118,6 +118,9 @@ func (c *Client) CallFDs(ctx context.Context, v Verb, body, out any, fds ...int)
 func (c *Client) Ask(v Verb, body any, fds ...int) (*Asked, error) {
 	r, err := c.send(v, body, fds...)
 	if err != nil {
+		if refused := c.Greet(context.Background()); refused != nil { // why it hears no more; the conversation has ended, so it is known
+			err = refused
+		}
 		return nil, err
 	}
 	return &Asked{forget: r.forget, answer: func(ctx context.Context, out any) ([]*os.File, error) {
