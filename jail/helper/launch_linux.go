@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/audit/event"
+	"github.com/agentos/agentos/audit/hook"
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/generation"
 	"github.com/agentos/agentos/jail/packet"
@@ -382,14 +383,12 @@ func (l *launch) serve() error {
 func (v *session) reached(e netpolicy.Event) {
 	out := steer.Record(e)
 	client, to, ok := steer.Client(e)
-	for range 4 {
-		if ok {
-			v.s.kernel.h.Owner(v.number, client, to, &out)
+	if h := v.s.kernel.h; ok {
+		// That the process began, and what it executed, may wait in a ring to be read.
+		if err := h.Drain(v.number, v.s.observed); err != nil && !errors.Is(err, hook.ErrNoJail) {
+			v.s.log.Error("read kernel events", "session", v.id, "error", err)
 		}
-		if out.Pid == 0 || out.Exe != "" {
-			break
-		}
-		time.Sleep(lull / 2) // that it was executed has not been read yet
+		h.Owner(v.number, client, to, &out)
 	}
 	v.record.Load().put(out)
 	if e.Kind == netpolicy.Ask { // nobody is there to be asked: it is denied
