@@ -66,8 +66,9 @@ func (r *repeats) exec(argv ...string) (string, error) {
 	return string(out), err
 }
 
-// inits are the jails there are, by their inits' pids.
-func (r *repeats) inits() (pids []int) {
+// inits are the jails there are, by their inits' pids, and whether the workspace is mounted in them: a spare has none.
+func (r *repeats) inits() map[int]bool {
+	pids := map[int]bool{}
 	groups, _ := filepath.Glob("/proc/[0-9]*/cgroup")
 	for _, g := range groups {
 		in, err := os.ReadFile(g)
@@ -75,32 +76,56 @@ func (r *repeats) inits() (pids []int) {
 		if err != nil || nerr != nil || !strings.Contains(string(in), "/agentos-script/") || !strings.HasPrefix(string(name), "agentos-init") {
 			continue
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(g)))
-		if err == nil {
-			pids = append(pids, pid)
+		mounts, err := os.ReadFile(filepath.Join(filepath.Dir(g), "mountinfo"))
+		if err != nil {
+			continue // it has ended
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(g))); err == nil {
+			pids[pid] = strings.Contains(string(mounts), " "+r.ws+" ")
 		}
 	}
 	return pids
 }
 
-// ready repeats the command until it gets a jail that was built ahead, then waits for the next one: until as many wait
-// as before, and none has begun or ended for long enough to pass its check. What is wanted after it is that none is used.
+// ready repeats the command until it gets a jail that was built ahead, then waits for the next one.
 func (r *repeats) ready() {
 	r.t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for ahead := false; !ahead; _, ahead = r.run(nil) {
+	deadline := time.Now().Add(2 * time.Minute)
+	before := r.inits()
+	for ahead := false; !ahead; {
 		if time.Now().After(deadline) {
 			r.t.Fatal("the same again and again gets no jail that was built ahead")
 		}
+		before = r.inits()
+		_, ahead = r.run(nil)
 	}
-	for since, last := time.Now(), -1; last < 2 || time.Since(since) < 300*time.Millisecond; time.Sleep(5 * time.Millisecond) {
-		if n := len(r.inits()); n != last {
-			since, last = time.Now(), n
-		}
+	for ; !r.stands(before); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("%d inits wait, want a spare and one that stands", last)
+			r.t.Fatalf("inits %v, before the last run %v (true: has the workspace); want a new one that stands, and a spare", r.inits(), before)
 		}
 	}
+}
+
+// stands reports whether a jail was built ahead since before, when there were these inits. No session
+// is left whose init it could be, and the helper begins the spare when it has built and checked the other.
+func (r *repeats) stands(before map[int]bool) bool {
+	r.t.Helper()
+	out, err := r.exec(filepath.Join(r.bin, "agentos"), "ps", "--json")
+	var sessions []struct{ Name string }
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &sessions)
+	}
+	if err != nil {
+		r.t.Fatalf("ps: %v\n%s", err, out)
+	}
+	if len(sessions) > 0 {
+		return false
+	}
+	built, spare := false, false
+	for pid, workspace := range r.inits() {
+		built, spare = built || workspace && !before[pid], spare || !workspace
+	}
+	return built && spare
 }
 
 // A jail that was built ahead is used for exactly what it was built for, and is as new as any other.
@@ -209,7 +234,7 @@ func (r *repeats) differences(write func(name, text string)) []difference {
 			}
 		}, want: "mounted\n", onC: true},
 		{name: "an init that was killed while it waited", change: func() {
-			for _, pid := range r.inits() {
+			for pid := range r.inits() {
 				if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 					t.Fatal(err)
 				}
@@ -261,7 +286,7 @@ func TestInJailBuiltAhead(t *testing.T) {
 		}
 		return out
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(r.ws, "running")); err == nil {
 			break
 		}

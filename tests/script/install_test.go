@@ -106,7 +106,7 @@ func TestActivation(t *testing.T) {
 		return os.NewFile(uintptr(fd), name)
 	}
 	helper := func(f *os.File) *exec.Cmd {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		t.Cleanup(cancel)
 		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" --foreground --group agentos-act --run "$1/act" --state "$1/act-state" --org "$1/act-org"`,
 			filepath.Join(bin, "agentos-helper"), root)
@@ -135,8 +135,8 @@ func TestActivation(t *testing.T) {
 		if err != nil {
 			t.Errorf("the activated helper ended with %v", err)
 		}
-	case <-time.After(10 * time.Second):
-		t.Error("the activated helper did not end within 10 s of SIGTERM")
+	case <-time.After(30 * time.Second):
+		t.Error("the activated helper did not end within 30 s of SIGTERM")
 		_ = cmd.Process.Kill()
 		<-ended
 	}

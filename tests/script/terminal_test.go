@@ -209,7 +209,7 @@ func TestTerminal(t *testing.T) {
 				cmd.Env = u.cmd.Env
 				return cmd.Run() == nil
 			})
-			u.keys(`agentos exec t-hup -- sh -c '(trap "echo hup > hup; exit" HUP; echo go; while :; do sleep 0.05; done) & sleep 0.3; exit 5'; echo status $?` + "\r")
+			u.keys(`agentos exec t-hup -- sh -c '(trap "echo hup > hup; exit" HUP; echo go; : > going; while :; do sleep 0.05; done) & until [ -e going ]; do sleep 0.05; done; exit 5'; echo status $?` + "\r")
 			u.expect("go\r\n")
 			u.expect("status 5")
 			u.await("the rest was hung up", func() bool {
