@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -83,16 +84,18 @@ func (w *world) try(id, need string) []string {
 	before := w.state()
 	signals := w.victimLog.String()
 	stop := make(chan struct{})
+	var host sync.WaitGroup
 	if need == "fifo" {
 		secret := w.canary("what a denied fifo gives")
 		w.late("late/note", "", 0o644)
 		must(w.t, unix.Mkfifo(w.path("ws/late/pipe.pem"), 0o644))
 		must(w.t, os.Chown(w.path("ws/late/pipe.pem"), w.uid, w.uid))
-		go w.fill("ws/late/pipe.pem", secret, stop)
+		host.Go(func() { w.fill("ws/late/pipe.pem", secret, stop) })
 	}
-	go w.outsider(need, stop)
+	host.Go(func() { w.outsider(need, stop) })
 	r := w.run(need, w.path("ws/act"), id)
 	close(stop)
+	host.Wait() // it is not to meet the next act's workspace
 
 	seen := w.said(id, r)
 	for c, place := range w.secrets {
@@ -176,7 +179,7 @@ func (w *world) outsider(need string, stop <-chan struct{}) {
 			_ = os.WriteFile(w.path("ws/late/plain.pem"), []byte(secret), 0o644)
 			w.late("late/done", "", 0o644)
 		case "swap":
-			w.swap()
+			w.swap(stop)
 		case "listen":
 			if c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", w.listen), 100*time.Millisecond); err == nil {
 				w.hear("the host reached a port of the jail")
@@ -221,7 +224,7 @@ func (w *world) fill(name, text string, stop <-chan struct{}) {
 }
 
 // swap puts other rules in the place of those of the one session that runs, then a secret under the name that they deny.
-func (w *world) swap() {
+func (w *world) swap(stop <-chan struct{}) {
 	secret := w.canary("a file that was denied while the session ran")
 	tighter := w.path("tighter.toml")
 	b, err := os.ReadFile("testdata/tighter.toml")
@@ -233,8 +236,13 @@ func (w *world) swap() {
 		return
 	}
 	id, seen := "", ""
-	for deadline := time.Now().Add(5 * time.Second); id == "" && time.Now().Before(deadline); { // it starts, or the storm has it held for a moment
+	for over := false; id == "" && !over; { // it starts, or the storm has it held for a moment
 		id, seen = w.running()
+		select {
+		case <-stop:
+			over = true
+		default:
+		}
 	}
 	if id == "" {
 		w.hear("no one session to swap the rules of: %s", seen)

@@ -141,9 +141,9 @@ func (w *world) command(ctx context.Context, args ...string) *exec.Cmd {
 
 // run runs a command in a jail of this world; need is the act's.
 func (w *world) run(need string, argv ...string) result {
-	limit := 30 * time.Second
+	limit := 2 * time.Minute
 	if os.Getenv("AGENTOS_MACHINE") != "" { // emulated: the denials of a race are recorded thirty times slower, and the jail is held meanwhile
-		limit = 3 * time.Minute
+		limit = 6 * time.Minute
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
 	defer cancel()

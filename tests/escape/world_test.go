@@ -295,8 +295,10 @@ func (w *world) startVictim() {
 	must(w.t, cmd.Start())
 	w.victim = cmd
 	w.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = stdin.Close(); _ = cmd.Wait() })
-	for i := 0; i < 200 && !strings.Contains(w.victimLog.String(), "ready"); i++ {
-		time.Sleep(10 * time.Millisecond)
+	for end := time.Now().Add(time.Minute); !strings.Contains(w.victimLog.String(), "ready"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatal("the process that is to get no signals does not start")
+		}
 	}
 }
 

@@ -87,7 +87,7 @@ func (m *machine) start() {
 		m.t.Fatal(err)
 	}
 	m.helperStart++
-	m.await(10*time.Second, "the helper to listen", func() bool {
+	m.await(time.Minute, "the helper to listen", func() bool {
 		c, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return false
@@ -138,7 +138,7 @@ func (m *machine) run(ctx context.Context, r *rand.Rand, how string) {
 		for _, pid := range killed {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
-		m.await(5*time.Second, "the killed to be gone", func() bool {
+		m.await(time.Minute, "the killed to be gone", func() bool {
 			return !slices.ContainsFunc(killed, func(pid int) bool { return unix.Kill(pid, 0) == nil })
 		})
 		_ = cmd.Process.Signal(unix.SIGTERM)
@@ -151,7 +151,7 @@ func (m *machine) run(ctx context.Context, r *rand.Rand, how string) {
 	go func() { done <- cmd.Wait() }()
 	select {
 	case <-done:
-	case <-time.After(15 * time.Second * patience):
+	case <-time.After(time.Minute * patience):
 		m.t.Errorf("%s: agentos run does not end", how)
 		_ = cmd.Process.Kill()
 		<-done
@@ -267,8 +267,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		}
 	}
 	t.Logf("%d jails: %v; the helper was started %d times", jails, count, m.helperStart)
-	m.await(15*time.Second, "the last jails to go", func() bool { return len(m.remains()) == 0 })
-	m.await(5*time.Second, "the helper's descriptors", func() bool { return descriptors(m.helper.Process.Pid) <= before+4 })
+	m.await(time.Minute, "the last jails to go", func() bool { return len(m.remains()) == 0 })
+	m.await(time.Minute, "the helper's descriptors", func() bool { return descriptors(m.helper.Process.Pid) <= before+4 })
 	m.stop(unix.SIGTERM)
 	if got := m.remains(); len(got) > 0 {
 		t.Errorf("left behind:\n%s", strings.Join(got, "\n"))
@@ -285,7 +285,5 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	if got, _ := filepath.Glob("/sys/fs/cgroup/*/" + group); len(got) > 0 {
 		t.Errorf("groups are left behind: %v", got)
 	}
-	if now := netns(); now > namespaces {
-		t.Errorf("%d network namespaces, %d before", now, namespaces)
-	}
+	m.await(10*time.Second, "the network namespaces to go", func() bool { return netns() <= namespaces }) // others may have one for a moment
 }

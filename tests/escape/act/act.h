@@ -51,6 +51,7 @@ int show(int fd);                             /* print what fd holds (the canary
 int show_file(const char *path);
 int put(const char *path, const char *text, mode_t mode); /* create or truncate; 0 or -1 */
 void pause_ms(int ms);
+int appears(const char *path); /* waits for it, a minute at most */
 const char *why(void); /* name of errno */
 
 #define WS want("WS")

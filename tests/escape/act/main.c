@@ -83,6 +83,13 @@ void pause_ms(int ms)
 	nanosleep(&t, NULL);
 }
 
+int appears(const char *path)
+{
+	for (int i = 0; i < 6000 && access(path, F_OK); i++)
+		pause_ms(10);
+	return access(path, F_OK) == 0;
+}
+
 const char *why(void) { return strerrorname_np(errno) ? strerrorname_np(errno) : "0"; }
 
 static const struct act *const families[] = {file_acts, link_acts, late_acts, process_acts, kernel_acts, network_acts, resource_acts, why_acts};
