@@ -135,8 +135,8 @@ func (d Dest) Matches(host string, port uint16) bool {
 	}
 }
 
-// covers says whether every destination of e is one of d.
-func (d Dest) covers(e Dest) bool {
+// Covers says whether every destination of e is one of d.
+func (d Dest) Covers(e Dest) bool {
 	for _, r := range e.Ports {
 		if !slices.ContainsFunc(d.Ports, func(p Ports) bool { return p.Low <= r.Low && r.High <= p.High }) {
 			return false
@@ -356,7 +356,7 @@ func parseBudget(s string) (Budget, error) {
 // wider than anything another one names.
 func (r NetRule) covers(o NetRule) bool {
 	flags := (r.UDP || !o.UDP) && (r.Opaque || !o.Opaque) && (r.Private || !o.Private)
-	return flags && r.Dest.covers(o.Dest) && r.Budget.covers(o.Budget) && subset(o.Records, r.Records) &&
+	return flags && r.Dest.Covers(o.Dest) && r.Budget.covers(o.Budget) && subset(o.Records, r.Records) &&
 		(r.Methods == nil || o.Methods != nil && subset(o.Methods, r.Methods)) && r.coversPaths(o.Paths)
 }
 

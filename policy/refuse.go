@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -199,4 +200,41 @@ func parent(p string) string {
 		return "/"
 	}
 	return p[:i]
+}
+
+// CheckGrant says whether entry, one of [net] allow, may be granted to a jail that runs under r: every list of the
+// organisation's covers it, and no layer denies all of it. What a layer denies in part stays denied. The other layers'
+// lists do not count: they are the user's own, who grants. by is the rule or layer that refuses, "" for none.
+func (r *Resolved) CheckGrant(entry string) (by string, err error) {
+	want, err := ParseNetRule(entry)
+	if err != nil {
+		return "", err
+	}
+	for l, info := range r.Layers {
+		covers := func(rule *Rule) bool {
+			has, err := ParseNetRule(rule.Glob)
+			if err != nil {
+				return false
+			}
+			return rule.Layer == l && (rule.Kind == NetAllow && has.covers(want) || rule.Kind == NetDeny && has.Dest.Covers(want.Dest))
+		}
+		var denial *Rule
+		allowed := false
+		for i := range r.Net.Rules {
+			switch rule := &r.Net.Rules[i]; {
+			case !covers(rule):
+			case rule.Kind == NetDeny:
+				denial = rule
+			case rule.Kind == NetAllow:
+				allowed = true
+			}
+		}
+		if denial != nil && !denial.Except {
+			return denial.String(), nil
+		}
+		if info.Kind == Org && slices.Contains(info.Lists, NetAllow) && !allowed {
+			return fmt.Sprintf("the %s, which does not allow it", r.layerName(l)), nil
+		}
+	}
+	return "", nil
 }

@@ -68,6 +68,7 @@ var floors = []struct {
 	{2, rootSide, "jail/organisation", "the organisation's policy files, read by root for each decision"},
 	{2, userSide, "audit/view", "records as people and programs read them: filter, table, JSON lines"},
 	{2, userSide, "orchestrator/changes", "what sessions made in their homes, read with the user's rights from descriptors of the helper"},
+	{2, userSide, "orchestrator/network", "the network of a running session, asked for and changed through the helper"},
 	{2, userSide, "orchestrator/machine", "what this machine can enforce, asked without privilege and of the helper"},
 	{2, userSide, "orchestrator/trust", "what a session left that others run: the record against the disk and the repository; reaches no helper"},
 	{2, userSide, "orchestrator/plugin", "how an agent is installed and run: the user's files, never root's business"},
@@ -78,12 +79,13 @@ var floors = []struct {
 	{5, netSide, "netpolicy/daemon", "netd without its process: composes its side"},
 	{6, netSide, "cmd/agentos-netd", "wires netd"},
 
-	{3, rootSide, "jail/helper", "the root server: composes everything on its side"},
+	{3, rootSide, "jail/network", "the network of one running jail: rules, grants, what netd tells; judges no connection"},
+	{4, rootSide, "jail/helper", "the root server: composes everything on its side"},
 	{3, rootSide, "jail/inside", "what runs as pid 1: executes jail's blueprint with the broker's help"},
 	{3, userSide, "orchestrator", "sessions of one user; reaches root through the gate only"},
 
 	{4, userSide, "cmd/agentos", "the command line"},
-	{4, rootSide, "cmd/agentos-helper", "wires jail/helper"},
+	{5, rootSide, "cmd/agentos-helper", "wires jail/helper"},
 	{4, rootSide, "cmd/agentos-init", "wires jail's init"},
 	{4, userSide, "tests/agents/model", "the scripted model that real agents talk to in their tests"},
 	{4, userSide, "tests/leak", "counts what jails leave behind, from outside"},

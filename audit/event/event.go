@@ -62,6 +62,8 @@ const (
 	Policy // other rules were put in place of those that held, or that was refused
 
 	Disconnect // a connection that netd opened has ended
+
+	Grant // a user let a running session reach more or less, took that back, or its time was over
 )
 
 // Verdict is the answer the kernel or the broker gave. The zero value is Deny.
@@ -103,7 +105,7 @@ type Event struct {
 	Name   string // DNS name asked for, name of a syscall or of a limit
 	Code   int    // exit status or signal, by Kind
 	Count  uint64 // Loss: how many; others: how often when collapsed
-	Detail string // free text by us; JSON for Receipt and Policy
+	Detail string // free text by us; JSON for Receipt, Policy and Grant
 }
 
 // Key identifies the process of an event uniquely during one boot.

@@ -17,7 +17,7 @@ var kindNames = [...]string{
 	Watch: "watch", Receive: "receive",
 	Socket: "socket", Connect: "connect", Send: "send", Bind: "bind", UnixConnect: "unix-connect", Resolve: "resolve",
 	Syscall: "syscall", Ptrace: "ptrace", Signal: "signal", Mount: "mount", BPF: "bpf", Limit: "limit", Escape: "escape",
-	Loss: "loss", Gap: "gap", Policy: "policy", Disconnect: "disconnect",
+	Loss: "loss", Gap: "gap", Policy: "policy", Disconnect: "disconnect", Grant: "grant",
 }
 
 // Kinds returns every kind that has a name, in the order of their numbers.
@@ -102,7 +102,7 @@ func ParseClass(name string) (Class, error) {
 // Class says what k is about.
 func (k Kind) Class() Class {
 	switch {
-	case k >= Receipt && k <= End, k == Loss, k == Gap, k == Policy:
+	case k >= Receipt && k <= End, k == Loss, k == Gap, k == Policy, k == Grant:
 		return Session
 	case k >= Exec && k <= Exit:
 		return Program

@@ -55,7 +55,7 @@ func (t *Tally) Add(e *Event) {
 		t.Lost += e.Count
 	case Escape:
 		t.Escapes++
-	case Receipt, Start, Spawn, End, Fork, Exit, Gap, Policy:
+	case Receipt, Start, Spawn, End, Fork, Exit, Gap, Policy, Grant:
 	default:
 		if e.Verdict == Deny {
 			t.Denied += max(1, e.Count)

@@ -40,6 +40,7 @@ type selection struct {
 	view.Filter
 	kinds []string
 	path  string
+	since time.Time // only what happened after
 	tries orchestrator.Tries
 }
 
@@ -70,7 +71,7 @@ func (s *selection) prepare(home string) error {
 // wants is shown every record in order.
 func (s *selection) wants(r *segment.Record) bool {
 	tried := s.tries.Has(r)
-	return s.Match(r) && !(s.Denied && tried)
+	return s.Match(r) && !(s.Denied && tried) && !r.Time.Before(s.since)
 }
 
 func (p *program) auditShow() *cobra.Command {
@@ -196,6 +197,9 @@ func (p *program) record() func([]byte, *segment.Record) []byte {
 		if r.Kind == event.Policy {
 			said.Name, said.Detail = "", swapped(r.Detail)
 		}
+		if r.Kind == event.Grant {
+			said.Detail = granted(r.Detail)
+		}
 		if r.JailPid == 1 {
 			said.Comm = "init"
 		}
@@ -251,6 +255,34 @@ func swapped(detail string) string {
 		return fmt.Sprintf("uid %d was refused to change %s to %s: %s", s.UID, short(s.From), short(s.To), s.Refused)
 	}
 	return fmt.Sprintf("generation %d: uid %d changed %s to %s", s.Generation, s.UID, short(s.From), short(s.To))
+}
+
+// granted says in a line who granted or forbade a session something, or was not allowed to.
+func granted(detail string) string {
+	var s struct {
+		What           string
+		UID, ID, Owner int
+		Deny           bool
+		Until          time.Time
+		Refused        string
+	}
+	if json.Unmarshal([]byte(detail), &s) != nil {
+		return detail
+	}
+	what := map[bool]string{true: "denial", false: "grant"}[s.Deny]
+	switch s.What {
+	case "refused":
+		return fmt.Sprintf("uid %d was refused a %s: %s", s.UID, what, s.Refused)
+	case "ended":
+		return fmt.Sprintf("%s %d of uid %d: its time is over", what, s.ID, s.Owner)
+	case "revoked":
+		return fmt.Sprintf("uid %d took back %s %d of uid %d", s.UID, what, s.ID, s.Owner)
+	}
+	text := fmt.Sprintf("uid %d made %s %d", s.UID, what, s.ID)
+	if !s.Until.IsZero() {
+		text += ", until " + s.Until.Local().Format("15:04:05")
+	}
+	return text
 }
 
 func (p *program) auditVerify() *cobra.Command {

@@ -266,10 +266,10 @@ func (p *program) policySet() *cobra.Command {
 	asJSON := false
 	c := &cobra.Command{
 		Use:   "set SESSION FILE|NAME",
-		Short: "change the file rules of a running session",
+		Short: "change the file and network rules of a running session",
 		Long: `Puts the file rules of a policy in the place of those of a running session: the read, write, exec, deny and protect lists of
 [files], joined with the other layers as at a start. From then on every new act is judged by them; what is open stays open, and what
-is mapped stays mapped. Everything else of the policy must be as it was, and nothing may be granted that the session was not given at its start.`,
+is mapped stays mapped. Of a session that has a network [net] is replaced, too, and connections that are not allowed any more are cut. Everything else of the policy must be as it was, and nothing may be granted that the session was not given at its start.`,
 		Example: "  agentos policy set fix-login ./tighter.toml\n  agentos audit show fix-login --kind session   # who changed what",
 		Args:    count(2, 2, "a session and a policy"),
 		RunE: func(c *cobra.Command, args []string) error {

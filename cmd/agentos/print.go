@@ -19,11 +19,16 @@ type printer struct {
 	file  *os.File
 	w     *bufio.Writer
 	color bool
+	fit   func(string) (string, bool) // what of a line is printed; nil: all
 }
 
 func newPrinter(f *os.File, noColor bool) printer {
-	return printer{f, bufio.NewWriterSize(f, 32<<10), !noColor && f != nil && term.IsTerminal(int(f.Fd()))}
+	p := printer{file: f, w: bufio.NewWriterSize(f, 32<<10)}
+	p.color = !noColor && p.terminal()
+	return p
 }
+
+func (p *printer) terminal() bool { return p.file != nil && term.IsTerminal(int(p.file.Fd())) }
 
 func (p *printer) flush() error { return p.w.Flush() }
 
@@ -39,7 +44,15 @@ func (p *printer) red(s string) string   { return p.paint("31", s) }
 func (p *printer) green(s string) string { return p.paint("32", s) }
 func (p *printer) dim(s string) string   { return p.paint("2", s) }
 
-func (p *printer) linef(format string, a ...any) { _, _ = fmt.Fprintf(p.w, format+"\n", a...) }
+func (p *printer) linef(format string, a ...any) {
+	line, ok := fmt.Sprintf(format, a...), true
+	if p.fit != nil {
+		line, ok = p.fit(line)
+	}
+	if ok {
+		_, _ = p.w.WriteString(line + "\n")
+	}
+}
 
 // json writes v, indented for a person.
 func (p *printer) json(v any) error {
@@ -121,6 +134,25 @@ func cellWidth(s string) int {
 		}
 		s = s[i+end+1:]
 	}
+}
+
+// cutCells keeps the first n characters of s, and every SGR sequence.
+func cutCells(s string, n int) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		if s[i] == 0x1b {
+			end := i + strings.IndexByte(s[i:], 'm') + 1
+			b.WriteString(s[i:end])
+			i = end
+			continue
+		}
+		_, size := utf8.DecodeRuneInString(s[i:])
+		if n--; n >= 0 {
+			b.WriteString(s[i : i+size])
+		}
+		i += size
+	}
+	return b.String()
 }
 
 // size prints bytes for people.

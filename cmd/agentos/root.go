@@ -63,6 +63,7 @@ var commands = []struct {
 	{"trust", (*program).trustCommand},
 	{"why", (*program).whyCommand},
 	{"policy", (*program).policyCommand},
+	{"net", (*program).netCommand},
 	{"doctor", (*program).doctorCommand},
 	{"ps", (*program).psCommand},
 	{"exec", (*program).execCommand},
@@ -88,6 +89,7 @@ func (p *program) root(args []string) *cobra.Command {
   agentos trust                    what it left that your tools will run or obey
   agentos why                      which rule, and the line that would allow it
   agentos policy explain read .env whether, and which line says so
+  agentos net                      a running session's connections
   agentos doctor                   what this machine can enforce`,
 		Args:                       known,
 		SilenceErrors:              true,

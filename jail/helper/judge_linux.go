@@ -20,8 +20,8 @@ import (
 	"github.com/agentos/agentos/policy/glob"
 )
 
-// network is what a report calls the [net] section of a policy that cannot be served.
-const network = "network"
+// netGuarantee is what a report calls the [net] section of a policy that cannot be served.
+const netGuarantee = "network"
 
 // missing notes that a guarantee is not given.
 func (b *build) missing(g policy.Guarantee, why, hint string) {
@@ -38,7 +38,7 @@ func (s *Server) lacks(r *policy.Resolved) []rpc.Missing {
 	k := s.kernel
 	out = append(out, s.diskLacks(r)...)
 	if s.netd == nil && s.unserved != nil && reach.Wanted(r) {
-		add(network, "the jail has its own loopback only: "+s.unserved.Error(), "install agentos-netd beside agentos-init")
+		add(netGuarantee, "the jail has its own loopback only: "+s.unserved.Error(), "install agentos-netd beside agentos-init")
 	}
 	if k.h == nil {
 		why := "no BPF program loads here"

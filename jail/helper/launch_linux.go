@@ -12,14 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/audit/event"
-	"github.com/agentos/agentos/audit/hook"
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/generation"
+	"github.com/agentos/agentos/jail/network"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/reach"
 	"github.com/agentos/agentos/jail/rpc"
-	"github.com/agentos/agentos/jail/steer"
-	"github.com/agentos/agentos/netpolicy"
 )
 
 // step is one phase of something that is made. The name is what the user sees
@@ -352,48 +350,21 @@ func (l *launch) listen() error {
 	return nil
 }
 
-// serve gives the jail its network, if its policy lets it reach anything. Until the last
-// line the kernel refuses what is not to its loopback.
-func (l *launch) serve() error {
+// serve gives the jail its network, if its policy lets it reach anything.
+func (l *launch) serve() (err error) {
 	v, s := l.v, l.v.s
 	if s.netd == nil || !reach.Wanted(v.res) {
 		return nil
 	}
-	rules, err := reach.Rules(v.res)
-	if errors.Is(err, reach.ErrUnserved) {
-		return &rpc.Error{Code: rpc.Unsupported, Text: err.Error(), Hint: "take it out of [net]"}
-	}
+	v.network, err = network.Open(l.ctx, v.res, network.Options{
+		ID: v.id, Name: v.name, Number: v.number, Pid: l.b.sp.jail.Pid,
+		Netd: s.netd, Kernel: s.kernel.h, CatchUp: v.catchUp, Record: v.record.Load().put, Logger: s.log,
+	})
 	if err != nil {
 		return err
 	}
-	n, err := steer.Open(l.b.sp.jail.Pid)
-	if err != nil {
-		return err
-	}
-	v.push(n.Close)
-	if err := s.netd.Add(l.ctx, v.id, n, rules, netpolicy.Limits{}, v.reached); err != nil {
-		return err
-	}
-	v.push(func() error { return s.netd.Remove(v.id) })
-	v.served = true
-	return s.kernel.h.Reach(v.number, steer.Prefixes(rules))
-}
-
-// reached takes one event of netd into the record, with the process that it is about.
-func (v *session) reached(e netpolicy.Event) {
-	out := steer.Record(e)
-	client, to, ok := steer.Client(e)
-	if h := v.s.kernel.h; ok {
-		// That the process began, and what it executed, may wait in a ring to be read.
-		if err := h.Drain(v.number, v.s.observed); err != nil && !errors.Is(err, hook.ErrNoJail) {
-			v.s.log.Error("read kernel events", "session", v.id, "error", err)
-		}
-		h.Owner(v.number, client, to, &out)
-	}
-	v.record.Load().put(out)
-	if e.Kind == netpolicy.Ask { // nobody is there to be asked: it is denied
-		v.s.netd.Deny(v.id, e.Ask)
-	}
+	v.push(v.network.Close)
+	return nil
 }
 
 // writeReceipt writes the first record: what was checked, on what, with which result,

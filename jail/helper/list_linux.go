@@ -16,6 +16,7 @@ import (
 
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/layer"
+	"github.com/agentos/agentos/jail/network"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 )
@@ -263,6 +264,58 @@ func (c *conversation) changes(m rpc.LayerRef) (any, []*os.File, error) {
 		out.Trees = append(out.Trees, rpc.LayerTree{Path: t.path, Overlay: t.overlay})
 	}
 	return out, files, nil
+}
+
+// state tells what a running jail of the caller has to do with the network now.
+func (c *conversation) state(ctx context.Context, m rpc.SessionRef) (any, []*os.File, error) {
+	v, err := c.live(m.Session)
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err := v.network.State(ctx, v.id, v.name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return handDocument("agentos-network", out)
+}
+
+// netRules tells the rules of [net] that hold for a running jail of the caller.
+func (c *conversation) netRules(m rpc.SessionRef) (any, []*os.File, error) {
+	v, err := c.live(m.Session)
+	if err != nil {
+		return nil, nil, err
+	}
+	return handDocument("agentos-rules", v.network.Rules(v.id, v.name, v.record.Load().rules.Now().Policy))
+}
+
+// grant lets a running jail of the caller reach more or less, or takes that back.
+func (c *conversation) grant(m rpc.SetGrant) (any, []*os.File, error) {
+	v, err := c.live(m.Session)
+	if err != nil {
+		return nil, nil, err
+	}
+	if v.network == nil {
+		return nil, nil, &rpc.Error{Code: rpc.Refused, Text: fmt.Sprintf("session %s was started without a network: its policy let it reach nothing", v.name), Hint: "start a new session under a policy whose [net] allows something"}
+	}
+	began := time.Now()
+	grants, err := v.network.Grant(m, network.By{UID: c.peer.uid, PID: c.peer.pid})
+	if err != nil {
+		return nil, nil, err
+	}
+	return rpc.GrantSet{Session: v.name, Grants: grants, Took: time.Since(began).Microseconds()}, nil, nil
+}
+
+// handDocument answers with a sealed memfd, because what it holds may be larger than a message.
+func handDocument(name string, v any) (any, []*os.File, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := jail.Memfd(name, data, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	return struct{}{}, []*os.File{f}, nil
 }
 
 // handout opens a directory of ours for the caller, with the ids that ids shows.

@@ -176,10 +176,18 @@ func (v *session) settle(j *jail.Jail) {
 		}
 	}
 	v.record.Load().events.Unlock()
-	if k := v.s.kernel; k.h != nil {
-		if err := k.h.Drain(v.number, v.s.observed); err != nil && !errors.Is(err, hook.ErrNoJail) {
-			v.s.log.Error("read kernel events", "session", v.id, "error", err)
-		}
+	v.catchUp()
+}
+
+// catchUp takes what the kernel has told of the jail and nobody has read: that a
+// process began, and what it executed, may wait in a ring.
+func (v *session) catchUp() {
+	h := v.s.kernel.h
+	if h == nil {
+		return
+	}
+	if err := h.Drain(v.number, v.s.observed); err != nil && !errors.Is(err, hook.ErrNoJail) {
+		v.s.log.Error("read kernel events", "session", v.id, "error", err)
 	}
 }
 

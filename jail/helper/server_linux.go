@@ -495,6 +495,12 @@ func (c *conversation) answer(ctx context.Context, r rpc.Request, fds []*os.File
 		return with(r, func(m rpc.ListSessions) (any, []*os.File, error) { return c.list(m) })
 	case rpc.Policy:
 		return with(r, func(m rpc.SetPolicy) (any, []*os.File, error) { return c.setPolicy(m, fds[0]) })
+	case rpc.NetworkVerb:
+		return with(r, func(m rpc.SessionRef) (any, []*os.File, error) { return c.state(ctx, m) })
+	case rpc.RulesVerb:
+		return with(r, func(m rpc.SessionRef) (any, []*os.File, error) { return c.netRules(m) })
+	case rpc.GrantVerb:
+		return with(r, func(m rpc.SetGrant) (any, []*os.File, error) { return c.grant(m) })
 	case rpc.Log:
 		return with(r, func(m rpc.LogRef) (any, []*os.File, error) { return c.logs(m) })
 	case rpc.Probe:

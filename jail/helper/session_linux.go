@@ -17,6 +17,7 @@ import (
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/network"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/policy"
@@ -62,7 +63,7 @@ type session struct {
 	stop     context.CancelFunc // of a start that is under way; nil before
 	number   uint32             // of the jail in the kernel's maps
 	base     uint32             // first host id of the jail
-	served   bool               // netd serves its network; building is held
+	network  *network.Network   // nil: it has its loopback only; set before it runs
 	jail     *jail.Jail
 	group    *cgroup.Group
 	opens    *os.File                 // fanotify group, nil where nothing is asked about

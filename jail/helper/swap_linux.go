@@ -1,7 +1,6 @@
 package helper
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,9 +17,7 @@ import (
 	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/packet"
-	"github.com/agentos/agentos/jail/reach"
 	"github.com/agentos/agentos/jail/rpc"
-	"github.com/agentos/agentos/jail/steer"
 	"github.com/agentos/agentos/policy"
 	"github.com/agentos/agentos/policy/glob"
 )
@@ -134,7 +131,7 @@ func (w *swap) possible() error {
 		}
 	}
 	start := w.v.res
-	if diff := generation.Changes(w.old.Policy, w.res, w.v.served); len(diff) > 0 {
+	if diff := generation.Changes(w.old.Policy, w.res, w.v.network != nil); len(diff) > 0 {
 		return refuse(fmt.Sprintf("policy %s differs from %s in what a running session cannot change: %s", w.res.Name, w.old.Policy.Name, strings.Join(diff, ", ")),
 			"only the read, write, exec, deny and protect lists of [files] can change, and [net] of a session that has a network; start a new session for the rest")
 	}
@@ -177,8 +174,8 @@ func (w *swap) do() error {
 	go func() { told <- w.tellInit(now, w.number) }()
 	inKernel := w.tellKernel(now, w.number)
 	inInit := <-told
-	if err = errors.Join(inKernel, inInit); err == nil {
-		err = w.tellNetd(w.old.Policy, w.res)
+	if err = errors.Join(inKernel, inInit); err == nil && v.network != nil {
+		err = v.network.Set(w.res)
 	}
 	if err != nil {
 		if undone := w.undo(inInit == nil, inKernel == nil); undone != nil {
@@ -304,31 +301,6 @@ func (w *swap) tellKernel(p *prepared, number uint32) error {
 	}
 	blob := p.rules.Renumber(generation.Renumber(number)).Bytes()
 	return k.h.SetRules(w.v.number, blob, w.v.record.Load().kernelRule)
-}
-
-// tellNetd gives netd its rules, if it serves the session. What one of both policies lets be
-// reached gets as far as netd meanwhile, which judges it. A netd that refuses the new rules
-// keeps the old ones, and so does the kernel.
-func (w *swap) tellNetd(from, to *policy.Resolved) error {
-	v, s := w.v, w.v.s
-	if !v.served {
-		return nil
-	}
-	old, err := reach.Rules(from)
-	if err != nil {
-		return err
-	}
-	rules, err := reach.Rules(to)
-	if err != nil {
-		return &rpc.Error{Code: rpc.Unsupported, Text: err.Error(), Hint: "take it out of [net]"}
-	}
-	if err := s.kernel.h.Reach(v.number, append(steer.Prefixes(old), steer.Prefixes(rules)...)); err != nil {
-		return err
-	}
-	if err := s.netd.Set(context.Background(), v.id, rules); err != nil {
-		return errors.Join(err, s.kernel.h.Reach(v.number, steer.Prefixes(old)))
-	}
-	return s.kernel.h.Reach(v.number, steer.Prefixes(rules))
 }
 
 // record writes down who changed what into what, or what was refused.

@@ -29,11 +29,11 @@ func Wanted(r *policy.Resolved) bool {
 	return any || r.Net.Ask
 }
 
-// Rules is what r allows, as netd reads it. Rules that say the same as an
+// Rules is what r and grants allow, as netd reads it. Rules that say the same as an
 // earlier one of their layer are kept: their positions are in events. The error
 // is of an entry that does not parse (which [policy.Resolve] refuses), one that
 // wraps [ErrUnserved], or [netpolicy.ErrRules].
-func Rules(r *policy.Resolved) (netpolicy.Rules, error) {
+func Rules(r *policy.Resolved, grants ...Grant) (netpolicy.Rules, error) {
 	out := netpolicy.Rules{Ask: r.Net.Ask}
 	layers := map[int]int{}
 	for i, l := range r.Layers { // those that must allow come first
@@ -60,6 +60,11 @@ func Rules(r *policy.Resolved) (netpolicy.Rules, error) {
 		}
 		to.Layer = layers[from.Layer]
 		out.Rules = append(out.Rules, to)
+	}
+	for i := range grants {
+		if err := grants[i].add(&out, r, layers); err != nil {
+			return netpolicy.Rules{}, err
+		}
 	}
 	if err := out.Check(); err != nil {
 		return netpolicy.Rules{}, err

@@ -21,6 +21,10 @@
 //	changes {session}                    ->
 //	                                     <-    {trees} + [deny and protect rules,
 //	                                           O_PATH of each tree, read-only]
+//	network, rules {session}             ->
+//	                                     <-    {} + [memfd: Network or NetRules]
+//	grant {session, entry | revoke}      ->    netd and the kernel have it when
+//	                                     <-    {grants}
 //	kept {after}, drop {id}              ->    what sessions of a workspace share
 //
 // Requests carry an id and may be in flight together up to [MaxInFlight];

@@ -3,7 +3,7 @@ package rpc
 import "github.com/agentos/agentos/jail/packet"
 
 // Protocol is the version of the gate. Both ends must speak the same one.
-const Protocol = 4
+const Protocol = 5
 
 // Limits of the gate.
 const (
@@ -37,6 +37,10 @@ const (
 	// rights; the helper only mounts what the policy's view names, under the
 	// path that the kernel says they have.
 	Give Verb = "give"
+	// GrantVerb lets a running jail of the caller reach more, for a time, or less. It
+	// overrules the caller's own layers, which the caller could have left out at the start; what the
+	// organisation's layer does not allow, or any layer denies, stays refused.
+	GrantVerb Verb = "grant"
 	// HelloVerb agrees on the protocol; nothing else is answered before it.
 	HelloVerb Verb = "hello"
 	// Kept hands out read-only descriptors of the directories that are kept for the
@@ -49,6 +53,8 @@ const (
 	// Log hands out read-only descriptors of the audit segments of a session
 	// of the caller (root: of any).
 	Log Verb = "log"
+	// NetworkVerb tells the connections of a running jail of the caller, and what they moved.
+	NetworkVerb Verb = "network"
 	// Probe says what this machine can enforce; it reads, and tells nothing
 	// that the user could not find out.
 	Probe Verb = "probe"
@@ -59,6 +65,8 @@ const (
 	Policy Verb = "policy"
 	// Resize sets the window size of a terminal of the caller's jail.
 	Resize Verb = "resize"
+	// RulesVerb tells the network rules that hold for a running jail of the caller.
+	RulesVerb Verb = "rules"
 	// Signal sends a signal to the foreground of a process of the caller's jail.
 	Signal Verb = "signal"
 	// Spawn starts a further process in a jail of the caller, by its init and
@@ -93,7 +101,7 @@ func (v Verb) Ordered() bool { return v == HelloVerb || v == Create || v == Give
 // Valid reports whether v is one of the verbs.
 func (v Verb) Valid() bool {
 	switch v {
-	case Changes, Create, Drop, Give, HelloVerb, Kept, Kill, List, Log, Policy, Probe, Resize, Signal, Spawn, Start, Wait:
+	case Changes, Create, Drop, Give, GrantVerb, HelloVerb, Kept, Kill, List, Log, NetworkVerb, Policy, Probe, Resize, RulesVerb, Signal, Spawn, Start, Wait:
 		return true
 	}
 	return false
