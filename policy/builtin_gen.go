@@ -2,7 +2,7 @@
 
 package policy
 
-const builtinDigest = "8837213a6952548f69fe03f925814d060726ca04b67e06ad57bed22ef7c4d21c"
+const builtinDigest = "286bc5475e9f0be54d0c35d533b7bd19c71079a339e869092a2e1228448361ef"
 
 var builtinYes, builtinNo = true, false
 
@@ -163,8 +163,9 @@ var builtinTables = [...]builtinTable{
 			{Item: Item{Text: "/dev/shm/**", At: At{Line: 78, Col: 40}}, pos: "builtin:base:78:40"},
 			{Item: Item{Text: "~/**", At: At{Line: 78, Col: 55}}, pos: "builtin:base:78:55"},
 			{Item: Item{Text: "${workspace}/**", At: At{Line: 79, Col: 3}}, pos: "builtin:base:79:3"},
-			{Item: Item{Text: "${agent.state}/**", At: At{Line: 79, Col: 22}}, pos: "builtin:base:79:22"},
-			{Item: Item{Text: "${agent.tool}/**", At: At{Line: 79, Col: 43}}, pos: "builtin:base:79:43"},
+			{Item: Item{Text: "${workspace.git}/**/hooks/**", At: At{Line: 79, Col: 22}}, pos: "builtin:base:79:22"},
+			{Item: Item{Text: "${agent.state}/**", At: At{Line: 79, Col: 54}}, pos: "builtin:base:79:54"},
+			{Item: Item{Text: "${agent.tool}/**", At: At{Line: 79, Col: 75}}, pos: "builtin:base:79:75"},
 		}},
 		{kind: "private", items: []placed{
 			{Item: Item{Text: "/", At: At{Line: 17, Col: 3}}, pos: "builtin:base:17:3"},

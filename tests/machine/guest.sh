@@ -25,7 +25,8 @@ else
 	timeout 120 /mnt/bin/agentos doctor 2>&1
 	tier=$(timeout 120 /mnt/bin/agentos doctor --json 2>/dev/null | sed -n 's/^  "tier": "\(.\)".*/\1/p')
 	[ "$tier" = "$AGENTOS_EXPECT_TIER" ] || { echo "MACHINE-WRONG doctor says tier ${tier:-nothing}, want $AGENTOS_EXPECT_TIER"; cat /tmp/helper; }
-	# The short rows use it for everything. The others start one for each package, as on any machine.
+	# The short rows and chosen acts use it for everything. The others start one for each package, as on any machine.
+	[ -z "$AGENTOS_ACTS" ] || MACHINE_SHORT=1
 	if [ -n "$MACHINE_SHORT" ]; then export AGENTOS_SOCKET=/run/agentos/helper.sock; else kill $helper; wait $helper || echo "MACHINE-WRONG the helper ended with $?"; fi
 fi
 while read -r name binary args; do

@@ -78,6 +78,8 @@ func TestScript(t *testing.T) {
 			"jsonl":   checkLines,
 			"errline": checkError,
 			"repo":    repository,
+
+			"developer": asDeveloper,
 		},
 	})
 }
@@ -200,6 +202,15 @@ func checkLines(ts *testscript.TestScript, _ bool, _ []string) {
 			ts.Fatalf("not a JSON object: %q", l)
 		}
 	}
+}
+
+// developer COMMAND...: as exec, by an ordinary user.
+func asDeveloper(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: developer COMMAND...")
+	}
+	id := strconv.Itoa(developer)
+	ts.Check(ts.Exec("setpriv", append([]string{"--reuid", id, "--regid", id, "--clear-groups"}, args...)...))
 }
 
 var voice = regexp.MustCompile(`^agentos: [^A-Z\n][^\n]*[^.\n]\n(hint: [^\n]+\n)?$`)
