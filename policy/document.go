@@ -78,13 +78,13 @@ type Syscalls struct {
 
 // Resources is the [resources] section. Zero is "not set".
 type Resources struct {
-	Memory    Bytes `json:"memory,omitzero" doc:"memory of all processes together"`
+	Memory    Bytes `json:"memory,omitzero" doc:"memory of all processes together, at least 8MB"`
 	Swap      Bytes `json:"swap,omitzero" doc:"swap on top of memory; unset with memory set means none"`
 	CPU       CPU   `json:"cpu,omitzero" doc:"'80%' of the whole machine, or '1.5' processors"`
-	Pids      int   `json:"pids,omitzero" doc:"processes and threads together"`
+	Pids      int   `json:"pids,omitzero" doc:"processes and threads together, at least 20"`
 	DiskWrite Bytes `json:"disk_write,omitzero" doc:"bytes written to disk over the whole session"`
 	Tmp       Bytes `json:"tmp,omitzero" doc:"size of each private file system in memory (/tmp, /dev/shm, ...)"`
-	OpenFiles int   `json:"open_files,omitzero" doc:"open files per process"`
+	OpenFiles int   `json:"open_files,omitzero" doc:"open files per process, at least 32"`
 }
 
 // Env is the [env] section.

@@ -32,6 +32,7 @@ var floors = []struct {
 	{1, rootSide, "bpf/selftest", "kernel programs for the tests of bpf's headers; nothing but tests imports it"},
 	{0, both, "jail/dirent", "entries of directories as the kernel writes them, for broker and opens; knows no rule"},
 	{0, rootSide, "jail/quiet", "memory that a resident program gives back; knows nothing of jails"},
+	{0, rootSide, "jail/job", "the parent of a command on a further terminal, inside the jail; knows nothing else"},
 	{0, both, "jail/packet", "one SEQPACKET datagram with descriptors; knows no verb"},
 	{0, netSide, "netpolicy/address", "what an IP address is; knows no rule's text and dials nothing"},
 	{0, netSide, "netpolicy/name", "the one normal form of host names; knows no rule"},

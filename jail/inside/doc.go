@@ -14,8 +14,8 @@
 //     the agent's name), CAP_SYS_PTRACE (the broker reads arguments). It is another
 //     uid than the agent and not dumpable.
 //   - Ctrl-Z stops a program on the jail's first terminal: it is a process group in
-//     init's session. A session has one terminal, so a program on a further one
-//     leads a session of its own and does not stop; a shell there does its jobs.
+//     init's session. A session has one terminal, so a program on a further one is
+//     started by a session leader of its own (jail/job).
 //   - Whoever is denied something may ask why, at a socket that one thread serves which
 //     has no capability and no right to any file; what is said comes from the helper.
 //   - Init ends when its control socket does.

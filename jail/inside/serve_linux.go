@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/job"
 	"github.com/agentos/agentos/jail/packet"
 )
 
@@ -149,19 +150,19 @@ func (s *state) fork(procs *processes, p jail.Process, m jail.Message, fds []*os
 	}
 	procs.mu.Lock()
 	defer procs.mu.Unlock()
-	shared := false
+	shared, program, argv := false, p.Argv[0], p.Argv
 	if slave != nil {
 		if shared = control(slave); shared {
 			sys = &syscall.SysProcAttr{Setpgid: true, Foreground: true, Ctty: int(slave.Fd())}
 		} else {
 			sys.Setctty, sys.Ctty = true, 0
+			program, argv = jail.ToolPath, append([]string{job.Name}, p.Argv...)
 		}
 	}
-	var pid int
-	var err error
-	s.launch.do(func() {
-		pid, err = syscall.ForkExec(p.Argv[0], p.Argv, &syscall.ProcAttr{Dir: p.Cwd, Env: p.Env, Files: std, Sys: sys})
-	})
+	pid, err := s.execute(program, argv, p, std, sys)
+	if err != nil && program != p.Argv[0] { // a policy may refuse the tool, but not the command; that one alone cannot stop
+		pid, err = s.execute(p.Argv[0], p.Argv, p, std, sys)
+	}
 	if err != nil {
 		if shared {
 			release(slave)
@@ -178,6 +179,14 @@ func (s *state) fork(procs *processes, p jail.Process, m jail.Message, fds []*os
 	out := &process{num: procs.next, pid: pid, master: master, shared: shared}
 	procs.byPid[pid], procs.byNum[out.num] = out, out
 	return out, nil
+}
+
+// execute starts a program from the launch thread.
+func (s *state) execute(program string, argv []string, p jail.Process, std []uintptr, sys *syscall.SysProcAttr) (pid int, err error) {
+	s.launch.do(func() {
+		pid, err = syscall.ForkExec(program, argv, &syscall.ProcAttr{Dir: p.Cwd, Env: p.Env, Files: std, Sys: sys})
+	})
+	return pid, err
 }
 
 // enter says whether the working directory is what stopped a process from

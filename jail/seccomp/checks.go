@@ -40,7 +40,6 @@ type errno int16
 const (
 	eperm           errno = 1
 	enosys          errno = 38
-	eopnotsupp      errno = 95
 	eprotonosupport errno = 93
 	eafnosupport    errno = 97
 )

@@ -33,10 +33,9 @@ const gapMin = 16
 
 // decision is the answer to one call, after the policy had its say.
 type decision struct {
-	class   Class
-	notify  bool
-	missing bool
-	name    string
+	class  Class
+	notify bool
+	name   string
 }
 
 // newPlan decides every number below limit.
@@ -72,7 +71,6 @@ func decide(s Spec, number resolver) (map[int]decision, error) {
 	}{
 		{"allow", s.Allow, allow(len(s.Notify) > 0)},
 		{"notify", s.Notify, notify},
-		{"missing", s.Missing, missing},
 		{"deny", s.Deny, deny},
 	}
 	for _, step := range steps {
@@ -125,22 +123,12 @@ func notify(d decision) (decision, error) {
 	return d, nil
 }
 
-// missing marks a call that the machine shall seem not to have. What the profile
-// refuses stays refused.
-func missing(d decision) (decision, error) {
-	if slices.Contains(essential(), d.name) {
-		return d, ErrEssential
-	}
-	d.notify, d.missing = false, d.class == Allow || d.class == Check
-	return d, nil
-}
-
 // deny refuses a call, whatever was said before. What is hidden stays so.
 func deny(d decision) (decision, error) {
 	if slices.Contains(essential(), d.name) {
 		return d, ErrEssential
 	}
-	d.notify, d.missing = false, false
+	d.notify = false
 	if d.class != Hide {
 		d.class = Never
 	}
@@ -149,9 +137,6 @@ func deny(d decision) (decision, error) {
 
 // rulesFor compiles one decision.
 func rulesFor(nr int, d decision, s Spec) []rule {
-	if d.missing {
-		return []rule{{nr: nr, errno: eopnotsupp}}
-	}
 	switch d.class {
 	case Allow:
 		if d.notify {

@@ -44,7 +44,6 @@ var specs = map[string]Spec{
 	"mixed": {
 		Allow: []string{"perf_event_open", "personality", "io_uring_setup", "memfd_secret"}, Deny: []string{"ptrace", "ioctl", "kcmp"},
 	},
-	"missing":     {Missing: []string{"setxattr", "getxattr", "mount"}, Deny: []string{"getxattr"}},
 	"notify-deny": {Notify: asked, Deny: []string{"openat2", "mknod", "connect"}},
 }
 
@@ -115,9 +114,6 @@ func arguments(d decision) [][6]uint64 {
 // kernel would do with the arguments.
 func wanted(d decision, userns bool, args [6]uint64) uint32 {
 	otherwise := allowed
-	if d.missing {
-		return errnoRet(eopnotsupp)
-	}
 	if d.notify {
 		otherwise = notified
 	}
@@ -280,25 +276,6 @@ func TestBitmap(t *testing.T) {
 		t.Errorf("calls outside the bitmap (-want +got):\n%s", d)
 	}
 	t.Logf("longest way: %d instructions (%s), program %d instructions", worst, most, len(prog))
-}
-
-// TestMissing: calls that nothing can judge seem not to be there; what is refused anyway stays refused.
-func TestMissing(t *testing.T) {
-	prog := build(t, specs["missing"])
-	for name, want := range map[string]uint32{
-		"setxattr": errnoRet(eopnotsupp), "getxattr": errnoRet(eperm), "mount": errnoRet(eperm), "fgetxattr": allowed,
-	} {
-		nr, ok := number(name)
-		if !ok {
-			t.Fatalf("no number of %s", name)
-		}
-		if got := eval(t, prog, data{nr: uint32(nr), arch: auditArch()}).ret; got != want {
-			t.Errorf("%s: got %#x, want %#x", name, got, want)
-		}
-	}
-	if (Spec{Missing: []string{"getxattr"}}).Key() == (Spec{}).Key() {
-		t.Error("two specs with one key")
-	}
 }
 
 func TestDeterministic(t *testing.T) {

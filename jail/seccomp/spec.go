@@ -24,10 +24,6 @@ type Spec struct {
 	// file: the kernel asks somebody else about the rest.
 	Changes bool `json:"changes,omitempty"`
 
-	// Missing are names of calls answered with EOPNOTSUPP, as by a file system
-	// without them, where they are not denied: nothing here could judge them.
-	Missing []string `json:"missing,omitempty"`
-
 	// Userns permits new user, pid and network namespaces by clone and unshare,
 	// which browsers want for their own confinement. It opens much kernel code
 	// that checks capabilities in the caller's user namespace.
@@ -76,7 +72,7 @@ func Hash(p Program) string {
 
 // Key is equal for specs that mean the same program in one build of AgentOS.
 func (s Spec) Key() string {
-	s.Allow, s.Deny, s.Notify, s.Missing = set(s.Allow), set(s.Deny), set(s.Notify), set(s.Missing)
+	s.Allow, s.Deny, s.Notify = set(s.Allow), set(s.Deny), set(s.Notify)
 	if s.Profile == "" {
 		s.Profile = Default
 	}

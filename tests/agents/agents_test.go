@@ -90,11 +90,22 @@ func (d *desk) sit(a agent) {
 	d.env = append(d.env, a.env...)
 }
 
-// work runs the agent to its end and returns its output.
+// work runs the agent to its end, with its model in the jail, and returns its output.
 func (d *desk) work(a agent) (*model, string) {
 	d.t.Helper()
 	m := d.startModel(a.name, a.api)
-	cmd := d.command("agentos", slices.Concat([]string{"run", "--policy", "strict", "--name", a.name, a.name}, a.flags, a.args)...)
+	out, err := d.session(a, "strict", m)
+	if err != nil {
+		d.t.Errorf("agentos run %s: %v\n%s", a.name, err, out)
+	}
+	<-m.ended // with the jail
+	return m, out
+}
+
+// session runs the agent under a policy to its end and returns its output.
+func (d *desk) session(a agent, policy string, m *model) (string, error) {
+	d.t.Helper()
+	cmd := d.command("agentos", slices.Concat([]string{"run", "--policy", policy, "--name", a.name, a.name}, a.flags, a.args)...)
 	in, err := cmd.StdinPipe()
 	must(d.t, err)
 	var out, errs lines
@@ -111,15 +122,8 @@ func (d *desk) work(a agent) (*model, string) {
 	case err = <-ended:
 		err = fmt.Errorf("ended before the model was up: %w", err)
 	}
-	<-m.ended // with the jail
 	d.t.Logf("%s: %.1f s", a.name, time.Since(start).Seconds())
-	if err != nil {
-		d.t.Errorf("agentos run %s: %v", a.name, err)
-	}
-	if d.t.Failed() {
-		d.t.Logf("stdout:\n%s\nstderr:\n%s", out.String(), errs.String())
-	}
-	return m, out.String() + errs.String()
+	return out.String() + errs.String(), err
 }
 
 // judge looks at all that a session left.

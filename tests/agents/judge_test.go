@@ -173,6 +173,9 @@ type event struct {
 	Rule string `json:"rule"`
 	Path string `json:"path"`
 	Name string `json:"name"`
+
+	Verdict string `json:"verdict"`
+	Detail  string `json:"detail"`
 }
 
 func (d *desk) events(args ...string) []event {
@@ -206,7 +209,7 @@ func (d *desk) recordOf(a agent) {
 			hook = true
 		case e.Rule == "" && e.Kind == "open" && d.above(e.Path): // looks for a project's beginning; what stands there is the jail's own
 			count["list directories above"]++
-		case e.Path == "": // the network, of which there is none yet
+		case e.Path == "": // the network: TestReach is about it
 			count[e.Kind+" "+e.Name]++
 		case slices.ContainsFunc(a.other, func(o string) bool { return strings.Contains(rule, o) }):
 			count[e.Kind+" "+e.Path+" "+rule]++

@@ -36,8 +36,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// newStage needs AGENTOS_AGENTS_BIN, where install.sh put the agents; without it this package has nothing to run.
-func newStage(t testing.TB) *stage {
+// newStage needs AGENTOS_AGENTS_BIN, where install.sh put the agents; without it this package has nothing to run. With flags for the helper it
+// is this test's own, else AGENTOS_SOCKET may name one that runs.
+func newStage(t testing.TB, flags ...string) *stage {
 	t.Helper()
 	s := &stage{bin: os.Getenv("AGENTOS_BIN"), agents: os.Getenv("AGENTOS_AGENTS_BIN")}
 	if s.agents == "" {
@@ -60,7 +61,7 @@ func newStage(t testing.TB) *stage {
 	t.Cleanup(func() { _ = os.RemoveAll(s.root) })
 	must(t, os.Chmod(s.root, 0o755))
 	s.socket = filepath.Join(s.root, "run", "helper.sock")
-	if own := os.Getenv("AGENTOS_SOCKET"); own != "" {
+	if own := os.Getenv("AGENTOS_SOCKET"); own != "" && len(flags) == 0 {
 		s.socket = own
 		return s
 	}
@@ -68,7 +69,7 @@ func newStage(t testing.TB) *stage {
 		must(t, os.Mkdir(filepath.Join(s.root, d), 0o755))
 	}
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Second) {
-		log, err := s.startHelper(t)
+		log, err := s.startHelper(t, flags)
 		if err == nil {
 			return s
 		}
@@ -79,10 +80,12 @@ func newStage(t testing.TB) *stage {
 }
 
 // startHelper starts a helper for this test alone and ends it with it; an error comes with what the helper wrote.
-func (s *stage) startHelper(t testing.TB) (string, error) {
+func (s *stage) startHelper(t testing.TB, flags []string) (string, error) {
 	var log lines
-	cmd := exec.Command(filepath.Join(s.bin, "agentos-helper"), "--foreground", "--group", "agentos-agents", "--socket", s.socket,
-		"--run", filepath.Join(s.root, "run"), "--state", filepath.Join(s.root, "state"), "--org", filepath.Join(s.root, "org"))
+	cmd := exec.Command(filepath.Join(s.bin, "agentos-helper"), append([]string{
+		"--foreground", "--group", "agentos-agents", "--socket", s.socket,
+		"--run", filepath.Join(s.root, "run"), "--state", filepath.Join(s.root, "state"), "--org", filepath.Join(s.root, "org"),
+	}, flags...)...)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	must(t, cmd.Start())
 	ended := make(chan error, 1)

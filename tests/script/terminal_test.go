@@ -120,6 +120,22 @@ func (u *user) keys(k string) {
 	}
 }
 
+// awaitSession waits until a session answers.
+func (u *user) awaitSession(name string) {
+	u.t.Helper()
+	u.await("session "+name+" runs", func() bool {
+		cmd := exec.Command("agentos", "exec", name, "--", "true")
+		for _, v := range u.cmd.Env {
+			if dirs, ok := strings.CutPrefix(v, "PATH="); ok {
+				bin, _, _ := strings.Cut(dirs, ":")
+				cmd.Path, cmd.Err = filepath.Join(bin, "agentos"), nil
+			}
+		}
+		cmd.Env = u.cmd.Env
+		return cmd.Run() == nil
+	})
+}
+
 // cli is the pid of the agentos that the shell runs.
 func (u *user) cli() int {
 	u.t.Helper()
@@ -160,6 +176,7 @@ func TestTerminal(t *testing.T) {
 			u.keys("echo status $?\r")
 			u.expect("status 130")
 		}},
+		{"a second program in the jail stops and goes on", secondStops},
 		{"it repaints", func(u *user) {
 			u.keys(`agentos run -- sh -c 'trap "stty size" WINCH; echo up; while :; do sleep 0.05; done'` + "\r")
 			u.expect("up\r\n")
@@ -204,11 +221,7 @@ func TestTerminal(t *testing.T) {
 		}},
 		{"what stays in the foreground is hung up", func(u *user) {
 			u.keys("agentos run --name t-hup -- sleep 1000 < /dev/null > out 2>&1 &\r")
-			u.await("the session runs", func() bool {
-				cmd := exec.Command(filepath.Join(bin, "agentos"), "exec", "t-hup", "--", "true")
-				cmd.Env = u.cmd.Env
-				return cmd.Run() == nil
-			})
+			u.awaitSession("t-hup")
 			u.keys(`agentos exec t-hup -- sh -c '(trap "echo hup > hup; exit" HUP; echo go; : > going; while :; do sleep 0.05; done) & until [ -e going ]; do sleep 0.05; done; exit 5'; echo status $?` + "\r")
 			u.expect("go\r\n")
 			u.expect("status 5")
@@ -222,4 +235,38 @@ func TestTerminal(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) { c.do(sitDown(t, bin, socket, root)) })
 	}
+}
+
+// secondStops: Ctrl-Z and fg of what agentos exec started, on a jail's first terminal and on a further one.
+func secondStops(u *user) {
+	u.keys("agentos run --name t-second -- sleep 1000 < /dev/null > out 2>&1 &\r")
+	u.awaitSession("t-second")
+	u.keys("agentos run --name t-own -- sh -c 'echo first; exec sleep 1000'\r") // a terminal is not the other jail's
+	u.expect("first\r\n")
+	u.keys("\x1a")
+	u.expect("Stopped")
+	for _, session := range []string{"t-second", "t-own"} { // a jail's first terminal, and a further one
+		u.keys("agentos exec " + session + " -- sh -c 'echo up; cat; exit 7'\r")
+		u.expect("up\r\n")
+		u.keys("one\r")
+		u.expect("one\r\none\r\n")
+		u.keys("\x1a")
+		u.expect("Stopped")
+		u.expect("prompt> ")
+		u.keys("fg\r")
+		u.expect("exit 7'\r\n")
+		u.taken()
+		u.keys("two\r")
+		u.expect("two\r\ntwo\r\n")
+		u.keys("\x04")
+		u.expect("prompt> ")
+		u.keys("echo status $?\r")
+		u.expect("status 7")
+	}
+	u.keys("agentos exec t-own -- nosuch; echo status $?\r")
+	u.expect("status 127")
+	u.keys("agentos exec t-own -- sh -c 'kill -TERM $$'; echo status $?\r")
+	u.expect("status 143")
+	u.keys("agentos kill t-second t-own; fg; echo ended\r")
+	u.expect("ended\r\n")
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -52,6 +53,8 @@ func run() error {
 	name := flag.String("api", "", "the protocol: anthropic, openai or gemini")
 	file := flag.String("script", "", "the script, a TOML file")
 	listen := flag.String("listen", "127.0.0.1:0", "the address")
+	dir := flag.String("workspace", "", "what ${workspace} is in the script; the working directory when not given")
+	cert := flag.String("cert", "", "serve TLS with this certificate, a PEM file with its key in it")
 	flag.Parse()
 	a, ok := apis[*name]
 	if !ok {
@@ -61,17 +64,25 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return err
+	if *dir == "" {
+		if *dir, err = os.Getwd(); err != nil {
+			return err
+		}
 	}
-	s, err := parseScript(data, map[string]string{"workspace": dir})
+	s, err := parseScript(data, map[string]string{"workspace": *dir})
 	if err != nil {
 		return fmt.Errorf("%s: %w", *file, err)
 	}
 	l, err := net.Listen("tcp", *listen)
 	if err != nil {
 		return err
+	}
+	if *cert != "" {
+		pair, err := tls.LoadX509KeyPair(*cert, *cert)
+		if err != nil {
+			return err
+		}
+		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}})
 	}
 	srv := &server{api: a, script: s, out: json.NewEncoder(os.Stdout)}
 	srv.record(record{Kind: "ready", Addr: l.Addr().String()})
