@@ -140,7 +140,7 @@ func start(t *testing.T, g *Group, act string) (*exec.Cmd, *strings.Builder) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if ok() {
 			return
 		}
@@ -221,7 +221,7 @@ func TestFreeze(t *testing.T) {
 	g, _ := create(t, layout(t), Limits{})
 	cmd, _ := start(t, g, "spin")
 	eventually(t, "using the processor", func() bool { return g.Stats().CPU > 20*time.Millisecond })
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := g.Freeze(ctx); err != nil {
 		t.Fatal(err)

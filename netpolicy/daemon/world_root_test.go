@@ -111,12 +111,12 @@ func (z *zone) listen(t testing.TB, addr string) net.Listener {
 
 func (z *zone) dial(addr string) (c net.Conn, err error) {
 	z.in(func() {
-		d := net.Dialer{Timeout: 5 * time.Second}
+		d := net.Dialer{Timeout: 30 * time.Second}
 		d.SetMultipathTCP(false)
 		c, err = d.Dial("tcp", addr)
 	})
 	if err == nil {
-		err = c.SetDeadline(time.Now().Add(20 * time.Second))
+		err = c.SetDeadline(time.Now().Add(time.Minute))
 	}
 	return c, err
 }
@@ -340,7 +340,7 @@ func (w *world) try(verb netpolicy.Verb, body any, fds ...int) (netpolicy.Answer
 			return a, fmt.Errorf("%s: %s", verb, a.Error)
 		}
 		return a, nil
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		return netpolicy.Answer{}, os.ErrDeadlineExceeded
 	}
 }
@@ -396,7 +396,7 @@ func (w *world) query(t testing.TB, network, resolver, n string, kind uint16) *d
 		t.Fatal(err)
 	}
 	defer c.Close()
-	client := dns.Client{Timeout: 5 * time.Second, Net: network}
+	client := dns.Client{Timeout: 30 * time.Second, Net: network}
 	if m, _, err = client.ExchangeWithConn(q, &dns.Conn{Conn: c}); err != nil {
 		t.Fatalf("%s to %s for %s: %v", network, resolver, n, err)
 	}
@@ -442,7 +442,7 @@ func (w *world) seen() (hits, queries []string) {
 // event waits for one that f takes.
 func (w *world) event(t testing.TB, what string, f func(netpolicy.Event) bool) netpolicy.Event {
 	t.Helper()
-	for range 500 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		w.mu.Lock()
 		for i, e := range w.events {
 			if f(e) {
@@ -452,7 +452,6 @@ func (w *world) event(t testing.TB, what string, f func(netpolicy.Event) bool) n
 			}
 		}
 		w.mu.Unlock()
-		time.Sleep(10 * time.Millisecond)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
