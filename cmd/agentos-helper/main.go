@@ -60,6 +60,7 @@ func run() int {
 	fs.StringVar(&o.Netd, "netd", "", "`path` of agentos-netd (default: beside agentos-init)")
 	fs.StringVar(&o.Resolv, "resolv", "/etc/resolv.conf", "`file` that names the host's resolvers, for jails with a network")
 	fs.StringVar(&o.Hosts, "hosts", "/etc/hosts", "`file` of names that are not asked for, for jails with a network")
+	fs.StringVar(&o.Upstream, "upstream", "/etc/agentos/network.toml", "`file` that says by which proxy jails' connections leave this host")
 	fs.StringVar(&o.Group, "group", "agentos", "`name` of the cgroup above all jails; helpers of different groups do not meet")
 	fs.DurationVar(&o.Wait, "wait", 2*time.Second, "how `long` to wait for another helper to end")
 	fs.DurationVar(&o.Spare, "spare", time.Minute, "how `long` a jail that was made ahead waits to be used; 0: none is made ahead")

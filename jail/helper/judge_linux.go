@@ -13,6 +13,7 @@ import (
 	"github.com/agentos/agentos/audit/hook"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/reach"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/jail/steer"
@@ -296,7 +297,19 @@ func (s *Server) networkText() (text, hint string) {
 		return fmt.Sprintf("policies that let a jail reach something cannot be served: %v", err), "use a kernel of 6.1 or newer with IPv6 and CONFIG_BPF_SYSCALL"
 	}
 	if pid, starts := s.netd.Pid(); pid != 0 {
-		return fmt.Sprintf("connections are steered (sk_lookup) to agentos-netd, pid %d, started %d times", pid, starts), ""
+		return fmt.Sprintf("connections are steered (sk_lookup) to agentos-netd, pid %d, started %d times", pid, starts) + s.leaves(), ""
 	}
-	return "connections are steered (sk_lookup) to agentos-netd, which starts with the first jail that has a network", ""
+	return "connections are steered (sk_lookup) to agentos-netd, which starts with the first jail that has a network" + s.leaves(), ""
+}
+
+// leaves says which proxy connections go to, if to any.
+func (s *Server) leaves() string {
+	up, err := s.upstream()
+	switch name := organisation.ProxyName(up); {
+	case err != nil:
+		return "; its newest upstream is not used: " + err.Error()
+	case name != "":
+		return "; names go to the proxy " + name
+	}
+	return ""
 }

@@ -20,10 +20,12 @@ import (
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/layer"
 	"github.com/agentos/agentos/jail/meter"
+	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/jail/seccomp"
 	"github.com/agentos/agentos/jail/steer"
+	"github.com/agentos/agentos/netpolicy"
 )
 
 // Limits per user, so that one cannot use up what all share.
@@ -35,18 +37,19 @@ const (
 
 // Options are where the helper works. All directories are made as needed.
 type Options struct {
-	State  string        // audit logs and home layers; default /var/lib/agentos
-	Run    string        // sockets; default /run/agentos
-	Org    string        // organisation policy; default /etc/agentos/policy.d
-	Group  string        // cgroup above all jails; default agentos. Helpers of different groups do not meet
-	Pins   string        // BPF pins; default /sys/fs/bpf/GROUP
-	Init   string        // path of agentos-init
-	Netd   string        // path of agentos-netd; default beside Init
-	Resolv string        // how names are resolved outside; default /etc/resolv.conf
-	Hosts  string        // and those that are not asked for; default /etc/hosts
-	Wait   time.Duration // for another helper of this machine to end
-	Spare  time.Duration // how long a jail that was made ahead waits to be used; 0: none is made
-	Logger *slog.Logger
+	State    string        // audit logs and home layers; default /var/lib/agentos
+	Run      string        // sockets; default /run/agentos
+	Org      string        // organisation policy; default /etc/agentos/policy.d
+	Group    string        // cgroup above all jails; default agentos. Helpers of different groups do not meet
+	Pins     string        // BPF pins; default /sys/fs/bpf/GROUP
+	Init     string        // path of agentos-init
+	Netd     string        // path of agentos-netd; default beside Init
+	Resolv   string        // how names are resolved outside; default /etc/resolv.conf
+	Hosts    string        // and those that are not asked for; default /etc/hosts
+	Upstream string        // how jails' connections leave this host; default /etc/agentos/network.toml
+	Wait     time.Duration // for another helper of this machine to end
+	Spare    time.Duration // how long a jail that was made ahead waits to be used; 0: none is made
+	Logger   *slog.Logger
 }
 
 var groupRule = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
@@ -101,6 +104,7 @@ func Open(opt Options) (_ *Server, err error) {
 	def(&opt.State, "/var/lib/agentos")
 	def(&opt.Run, "/run/agentos")
 	def(&opt.Org, "/etc/agentos/policy.d")
+	def(&opt.Upstream, "/etc/agentos/network.toml")
 	def(&opt.Group, cgroup.Parent)
 	if !groupRule.MatchString(opt.Group) {
 		return nil, fmt.Errorf("group %q: want a-z, 0-9 and '-', at most 32 bytes", opt.Group)
@@ -211,9 +215,17 @@ func (s *Server) openNetwork() error {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	s.netdFile = os.NewFile(uintptr(fd), path)
-	s.netd = steer.NewDaemon(steer.Options{Executable: s.netdFile, UID: netdID, GID: netdID, Resolv: s.opt.Resolv, Hosts: s.opt.Hosts, Logger: s.log})
+	if _, err := s.upstream(); err != nil {
+		return err
+	}
+	s.netd = steer.NewDaemon(steer.Options{
+		Executable: s.netdFile, UID: netdID, GID: netdID, Resolv: s.opt.Resolv, Hosts: s.opt.Hosts, Upstream: s.upstream, Logger: s.log,
+	})
 	return nil
 }
+
+// upstream is how connections of jails leave this host: root's word, never a user's.
+func (s *Server) upstream() (netpolicy.Upstream, error) { return organisation.Upstream(s.opt.Upstream) }
 
 func (s *Server) openShared() (err error) {
 	s.shared, err = layer.OpenStore(filepath.Join(s.opt.State, "persist"))

@@ -15,17 +15,20 @@ import (
 
 // Options say how netd is run.
 type Options struct {
-	Executable *os.File // agentos-netd, opened with O_PATH; stays the caller's
-	UID, GID   int      // what netd runs as; not root's
-	Resolv     string   // path of the host's resolv.conf; default /etc/resolv.conf
-	Hosts      string   // path of the host's hosts file; default /etc/hosts
-	Upstream   netpolicy.Upstream
+	Executable *os.File                           // agentos-netd, opened with O_PATH; stays the caller's
+	UID, GID   int                                // what netd runs as; not root's
+	Resolv     string                             // path of the host's resolv.conf; default /etc/resolv.conf
+	Hosts      string                             // path of the host's hosts file; default /etc/hosts
+	Upstream   func() (netpolicy.Upstream, error) // how connections leave this host; nil dials. Asked again every few seconds
 	Logger     *slog.Logger
 }
 
 // ErrGone is netd ending while it was asked something. It is started again; what
 // holds for jails that were added does not change.
 var ErrGone = errors.New("agentos-netd has ended")
+
+// errRefused is an answer of netd that says no.
+var errRefused = errors.New("agentos-netd refused")
 
 const (
 	answerTimeout = 10 * time.Second // for one request; netd answers at once
@@ -46,6 +49,7 @@ type Daemon struct {
 	next    uint64
 	pending map[uint64]chan netpolicy.Answer
 	files   files // that netd was configured with
+	way     *way  // how connections leave this host, as it was last known
 	starts  int
 	pid     int
 	stop    context.CancelFunc // nil: not started
@@ -314,7 +318,7 @@ func (d *Daemon) ask(ctx context.Context, conn *packet.Conn, verb netpolicy.Verb
 		case !ok:
 			return ErrGone
 		case a.Error != "":
-			return errors.New(a.Error)
+			return fmt.Errorf("%w: %s", errRefused, a.Error)
 		case body != nil:
 			return netpolicy.Decode(a.Body, body)
 		}

@@ -266,22 +266,36 @@ func (d *Daemon) down(conn *packet.Conn) {
 }
 
 // files are what netd is configured by. The zero value was never sent.
-type files struct{ resolv, hosts string }
+type files struct{ resolv, hosts, upstream string }
+
+// way is how connections leave this host. bad is why the newest word about it is not used.
+type way struct {
+	up  netpolicy.Upstream
+	bad string
+}
 
 // maxFile bounds each, in bytes.
 const maxFile = 1 << 20
 
-// configure sends the host's resolver and hosts files, if they are not those
-// that were sent before. One that is missing is empty.
+// configure sends the host's resolver and hosts files and how connections leave this host, if they are not
+// what was sent before. A file that is missing is empty.
 func (d *Daemon) configure(ctx context.Context, conn *packet.Conn) error {
-	now := files{readFile(d.opt.Resolv), readFile(d.opt.Hosts)}
+	up, err := d.upstream()
+	if err != nil {
+		return err
+	}
+	now := files{readFile(d.opt.Resolv), readFile(d.opt.Hosts), fmt.Sprintf("%q", append([]string{up.Proxy}, up.Direct...))}
 	d.mu.Lock()
-	same := now == d.files && d.files != files{}
+	before := d.files
 	d.mu.Unlock()
-	if same {
+	if now == before {
 		return nil
 	}
-	err := d.ask(ctx, conn, netpolicy.VerbConfigure, netpolicy.Configure{Resolv: now.resolv, Hosts: now.hosts, Upstream: d.opt.Upstream}, nil)
+	err = d.ask(ctx, conn, netpolicy.VerbConfigure, netpolicy.Configure{Resolv: now.resolv, Hosts: now.hosts, Upstream: up}, nil)
+	if errors.Is(err, errRefused) && before != (files{}) { // what it was told before holds
+		d.opt.Logger.Error("agentos-netd goes on as it was configured before", "error", err)
+		err = nil
+	}
 	if err != nil {
 		return fmt.Errorf("configure agentos-netd: %w", err)
 	}
@@ -289,6 +303,26 @@ func (d *Daemon) configure(ctx context.Context, conn *packet.Conn) error {
 	d.files = now
 	d.mu.Unlock()
 	return nil
+}
+
+// upstream is how connections leave this host. What cannot be used leaves what was; at the first time it is an error.
+func (d *Daemon) upstream() (netpolicy.Upstream, error) {
+	if d.opt.Upstream == nil {
+		return netpolicy.Upstream{}, nil
+	}
+	up, err := d.opt.Upstream()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err == nil:
+		d.way = &way{up: up}
+	case d.way == nil:
+		return up, err
+	case d.way.bad != err.Error():
+		d.way.bad = err.Error()
+		d.opt.Logger.Error("connections leave as before", "error", err)
+	}
+	return d.way.up, nil
 }
 
 func readFile(path string) string {

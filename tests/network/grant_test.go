@@ -29,7 +29,7 @@ func (w *world) session(name, policy, script string) (said func() string) {
 	said = func() string { data, _ := os.ReadFile(file.Name()); return string(data) }
 	await(w.t, "session "+name, func() bool {
 		out, _ := w.agentos("ps").Output()
-		return strings.Contains(string(out), name+" ")
+		return strings.Contains(string(out), name+" ") && strings.Contains(string(out), " running ")
 	})
 	return said
 }
@@ -75,9 +75,13 @@ func (w *world) state(session string) (s state) {
 }
 
 // probe is a loop in the jail: it says every moment whether a destination answers, to a file that is read outside.
-func (w *world) probe(dest string) string {
-	return fmt.Sprintf(`while :; do if %s act dial %s probe | grep -q '^ok'; then echo yes; else echo no; fi >now.new; mv now.new now; sleep 0.1; done`,
-		filepath.Join(w.root, "ws", "netact"), dest)
+func (w *world) probe(dest string) string { return w.probing("dial " + dest + " probe") }
+
+func (w *world) probeGet(url string) string { return w.probing("get " + url) }
+
+func (w *world) probing(act string) string {
+	return fmt.Sprintf(`while :; do if %s act %s | grep -q '^ok'; then echo yes; else echo no; fi >now.new; mv now.new now; sleep 0.1; done`,
+		filepath.Join(w.root, "ws", "netact"), act)
 }
 
 // answers is what the probe found, of a try that began after the call.

@@ -85,6 +85,7 @@ func serve() {
 			fmt.Printf("udp %q\n", b[:n])
 		}
 	}()
+	proxies(listen)
 	fmt.Println("ready")
 	for l := listen(":5432"); ; {
 		c, err := l.Accept()
@@ -138,6 +139,12 @@ func (w *world) hears() string {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldWith(t, "")
+}
+
+// newWorldWith is newWorld whose helper has upstream as its file of that; "" for none.
+func newWorldWith(t *testing.T, upstream string) *world {
+	t.Helper()
 	bin, err := filepath.Abs(first(os.Getenv("AGENTOS_BIN"), "../../bin"))
 	check(t, err)
 	check(t, os.MkdirAll("/srv", 0o755))
@@ -156,6 +163,9 @@ func newWorld(t *testing.T) *world {
 	w.internet()
 	w.names()
 	w.loopback()
+	if upstream != "" {
+		check(t, os.WriteFile(filepath.Join(root, "network.toml"), []byte(upstream), 0o600))
+	}
 	w.startHelper()
 	return w
 }
@@ -286,7 +296,7 @@ func (w *world) startHelper() {
 	var log bytes.Buffer
 	dir := func(name string) string { return filepath.Join(w.root, name) }
 	c := exec.Command(filepath.Join(w.bin, "agentos-helper"), "--foreground", "--socket", dir("run/helper.sock"), "--run", dir("run"), "--state", dir("state"),
-		"--org", dir("org"), "--group", "agentos-network", "--resolv", dir("resolv.conf"), "--hosts", dir("hosts"), "--log", "info")
+		"--org", dir("org"), "--group", "agentos-network", "--resolv", dir("resolv.conf"), "--hosts", dir("hosts"), "--upstream", dir("network.toml"), "--log", "info")
 	c.Stdout, c.Stderr = &log, &log
 	check(w.t, c.Start())
 	w.helper = c
