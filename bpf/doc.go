@@ -1,10 +1,8 @@
 // Package bpf holds the kernel programs of AgentOS and their generated loaders.
 //
-// C sources and headers are the truth; the .go and .o files beside them are made by
-// `go generate ./bpf` (clang, llvm-strip, libbpf-dev) and committed, so that building
-// AgentOS needs no compiler for BPF. One object serves every kernel from 6.1 on: it is
-// relocated at load (CO-RE) against the running kernel's BTF, and include/kernel.h
-// declares only the fields that are read.
+// C sources and headers are the truth; the .go and .o files beside them are made by `go generate ./bpf` (clang, llvm-strip, libbpf-dev) and
+// committed, so that building AgentOS needs no compiler for BPF. One object serves every kernel from 6.1 on: it is relocated at load (CO-RE)
+// against the running kernel's BTF, and include/kernel.h declares only the fields that are read.
 //
 //	trace.c   exec, fork, exit, leaving the group; opens at sys_exit    every tier
 //	net.c     cgroup socket hooks; owner.c: whose a connection is       every tier
@@ -13,9 +11,8 @@
 //	attr.c    times, extended attributes, ACLs, ioctl                   tiers A, B
 //	guard.c   exec, mounts, sockets, ptrace, bpf, passed descriptors    tiers A, B
 //
-// files.c, attr.c and guard.c are written as BPF LSM programs. audit/hook loads the same
-// object as fmod_ret/security_<hook> where bpf is not an active LSM (tier B): context
-// and meaning are the same.
+// files.c, attr.c and guard.c are written as BPF LSM programs. audit/hook loads the same object as fmod_ret/security_<hook> where bpf is not an
+// active LSM (tier B): context and meaning are the same.
 //
 //	include/record.h    layouts shared with Go
 //	include/maps.h      the maps, pinned by name, one set for all objects
@@ -57,9 +54,8 @@
 //	quota_on kernel_read_file       not hooked: need privileges that no jail has
 //	io_uring hooks                  not hooked: seccomp refuses io_uring; its opens come by file_open all the same
 //
-// Stack: a chain of calls has 512 bytes in 8 frames, of which 6.1 rounds each up to 32. The deepest, check_file_open and check_link by the other names
-// of a file to a step of the automaton, take 448 bytes and all 8 frames: 64 bytes are left and no call. TestStack computes it from the objects, so that
-// what 6.1 would refuse is seen without it.
-//
 // Nothing here decides policy; programs answer from the automaton and flags they got.
+//
+// Stack: a chain of calls has 512 bytes in 8 frames, of which 6.1 rounds each up to 32. The deepest (check_file_open, check_link) take 448
+// bytes and all 8 frames. 64 bytes are left, and no call; TestStack computes it from the objects.
 package bpf

@@ -18,7 +18,7 @@ func (w *worker) change(fd int, a about, act func(fd int) unix.Errno) unix.Errno
 	if w.isProc() {
 		return w.deny(a, unix.EPERM)
 	}
-	if !w.check(path, canWrite) {
+	if !w.checkObject(path, canWrite) {
 		return w.deny(a, unix.EACCES)
 	}
 	if !w.alive() {
@@ -320,7 +320,7 @@ func (w *worker) getxattr(follow bool) unix.Errno {
 	if e != 0 {
 		return e
 	}
-	if !w.isProc() && !w.check(path, canRead) {
+	if !w.isProc() && !w.checkObject(path, canRead) {
 		return w.deny(about{kind: event.Setattr, path: path, path2: name[:len(name)-1], need: canRead}, unix.EACCES)
 	}
 	var value []byte

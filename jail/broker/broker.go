@@ -63,6 +63,16 @@ type Rules interface {
 	Text(i uint16) string
 }
 
+// Linked is what a jail came to know of files with several names; package opens has one. It
+// must be safe for concurrent use.
+type Linked interface {
+	Some() bool
+	// Met notes the name of a file with several, which was refused.
+	Met(dev, ino uint64, name []byte)
+	// Refused reports whether a file has a known name that allows says no to.
+	Refused(dev, ino uint64, allows func(name string) bool) bool
+}
+
 // Audit levels of [Config.Audit]. Denials are always reported.
 const (
 	AuditAll     = "all"     // every decision
@@ -83,6 +93,10 @@ type Config struct {
 	Unix     []string          // host sockets that may be connected to, absolute paths
 	Private  []string          // trees that exist in this jail only; sockets there may be used
 	Workers  int               // threads; 0 chooses
+
+	// Linked is what is known of files with several names, shared with whoever else
+	// decides opens; nil: each name is judged by itself.
+	Linked Linked
 
 	// Hide says that rules may hide names: the filter must send the calls of [Looks], too,
 	// and all of open and openat.

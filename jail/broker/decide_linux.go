@@ -39,6 +39,50 @@ func (w *worker) check(path []byte, need uint8) bool {
 	return need&^w.acc.Bits == 0
 }
 
+// checkObject is check on an object that may have other names: what a rule refuses one of
+// them, none gives. It goes by w.st.
+func (w *worker) checkObject(path []byte, need uint8) bool {
+	ok, l := w.check(path, need), w.b.c.Linked
+	if l == nil || w.rules == nil || w.st.Nlink < 2 || w.st.Mode&unix.S_IFMT != unix.S_IFREG || len(path) == 0 || path[0] != '/' {
+		return ok
+	}
+	if !ok {
+		if ruled(w.acc, need) {
+			l.Met(w.st.Dev, w.st.Ino, path)
+		}
+		return false
+	}
+	return !l.Refused(w.st.Dev, w.st.Ino, func(name string) bool {
+		acc := w.rules.Match(name)
+		if ruled(acc, need) {
+			w.acc = acc // what the report names
+			return false
+		}
+		return true
+	})
+}
+
+// ruled reports whether a rule refuses some of need. That no rule allows to write says
+// nothing of other names: a cache that is not writable shares files with the workspace.
+func ruled(acc Answer, need uint8) bool {
+	missing := need &^ acc.Bits
+	return missing&^canWrite != 0 || missing&canWrite != 0 && acc.Rule[opWrite] != noRule
+}
+
+// checkName is checkObject on what has a name in a directory now, before it is opened
+// by that name. The caller holds the lock of names.
+func (w *worker) checkName(p *spot, need uint8) bool {
+	l := w.b.c.Linked
+	ok := w.check(p.full, need)
+	if l == nil || ok && !l.Some() {
+		return ok
+	}
+	if unix.Fstatat(p.dir, string(p.name[:len(p.name)-1]), &w.st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return ok // nothing is there
+	}
+	return w.checkObject(p.full, need)
+}
+
 // rule is the text of the rule that refused need.
 func (w *worker) rule(need uint8) string {
 	if w.rules == nil {

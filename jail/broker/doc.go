@@ -42,7 +42,7 @@
 // the agent's ids and root.
 //
 // Not covered: descriptors received over sockets; sendto and sendmsg to unix datagram sockets by
-// path; hard links that existed before the jail; execve (decided in the kernel).
+// path; names of a file from before the jail that nobody asked for (Config.Linked); execve (decided in the kernel).
 //
 // Cost: an open is one switch to the broker and one back, and what the broker itself asks
 // of the kernel: 4 calls for a file that is not there, 10 for one that is read. One thread

@@ -241,7 +241,7 @@ func (w *worker) openRead(s *side, r *request) unix.Errno {
 		return e
 	}
 	a := about{kind: event.Open, path: path, flags: r.flags, need: canRead}
-	if !w.check(path, canRead) {
+	if !w.checkObject(path, canRead) {
 		return w.deny(a, unix.EACCES)
 	}
 	return w.handOver(fd, r, a)
@@ -281,7 +281,7 @@ func (w *worker) reopen(fd int, r *request) unix.Errno {
 		return e
 	}
 	a := about{kind: event.Open, path: path, flags: r.flags, need: r.need}
-	if !w.check(path, r.need) {
+	if !w.checkObject(path, r.need) {
 		return w.deny(a, unix.EACCES)
 	}
 	flags := r.flags&^(unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW) | ours
@@ -415,7 +415,7 @@ func (w *worker) openName(p *spot, s *side, r *request) (e unix.Errno, again boo
 		return e, false
 	}
 	a := about{kind: event.Open, path: p.full, flags: r.flags, need: r.need}
-	if !w.check(p.full, r.need) {
+	if !w.checkName(p, r.need) {
 		if _, e := readlinkat(p.dir, p.name, w.link[:]); e == 0 && !w.concealed() && r.flags&(unix.O_EXCL|unix.O_NOFOLLOW) == 0 {
 			return 0, true
 		}

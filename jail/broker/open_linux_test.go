@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/audit/event"
+	"github.com/agentos/agentos/jail/opens"
 )
 
 func want(t *testing.T, what string, r result, e unix.Errno) {
@@ -310,6 +311,34 @@ func TestOpenat2(t *testing.T) {
 		want(t, fmt.Sprintf("openat2 %s %x", x.path, x.how), r, x.e)
 		if r.Errno == 0 {
 			c.sys(unix.SYS_CLOSE, r.Val)
+		}
+	}
+}
+
+// TestLinked: a file that was refused under one of its names is refused under the others, to be read and to be changed; others are not.
+func TestLinked(t *testing.T) {
+	c := startChild(t, func(c *Config) { c.Linked = &opens.Linked{} })
+	for _, name := range []string{".env", "ro/f", "a.txt"} {
+		c.put(name, "content")
+		must(t, os.Link(c.base+"/ws/"+name, c.base+"/ws/link-"+strings.ReplaceAll(name, "/", "-")))
+	}
+	const trunc = unix.O_TRUNC
+	want(t, "not known yet", c.open("link-.env", unix.O_RDWR), 0)
+	want(t, "the denied name", c.open(".env", unix.O_RDWR), unix.EACCES)
+	want(t, "the protected name", c.open("ro/f", unix.O_WRONLY|unix.O_CREAT), unix.EACCES)
+	for _, flags := range []int{unix.O_RDONLY, unix.O_RDWR, unix.O_WRONLY | trunc, unix.O_RDWR | unix.O_CREAT, unix.O_WRONLY | unix.O_CREAT | trunc} {
+		want(t, fmt.Sprintf("denied, flags %#x", flags), c.open("link-.env", flags), unix.EACCES)
+		want(t, fmt.Sprintf("plain, flags %#x", flags), c.open("link-a.txt", flags), 0)
+		if flags != unix.O_RDONLY {
+			want(t, fmt.Sprintf("protected, flags %#x", flags), c.open("link-ro-f", flags), unix.EACCES)
+		}
+	}
+	want(t, "protected, read", c.open("link-ro-f", unix.O_RDONLY), 0)
+	want(t, "truncate", c.sys(unix.SYS_TRUNCATE, "link-ro-f", 0), unix.EACCES)
+	want(t, "chmod", c.sys(unix.SYS_FCHMODAT, fdcwd, "link-.env", 0o777), unix.EACCES)
+	for _, name := range []string{".env", "ro/f"} {
+		if b, err := os.ReadFile(c.base + "/ws/" + name); err != nil || string(b) != "content" {
+			t.Errorf("%s is %q now (%v)", name, b, err)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func (s *state) startBroker() error {
 	b, err := broker.New(broker.Config{
 		Listener: s.launch.listener, Rules: brokerBook{&s.book}, UID: s.spec.UID, GID: s.spec.GID,
 		Emit: s.events.emit, Audit: s.spec.Audit, Sockets: true,
-		Unix: s.spec.Unix, Private: s.spec.Private, Hide: s.spec.Hide, Kernel: s.spec.Kernel,
+		Unix: s.spec.Unix, Private: s.spec.Private, Hide: s.spec.Hide, Kernel: s.spec.Kernel, Linked: &s.linked,
 	})
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (s *state) startJudge() error {
 		}
 	}
 	s.judge, err = opens.New(opens.Config{
-		Layered: layered, Group: s.group, Rules: judgeBook{&s.book}, UID: s.spec.UID, GID: s.spec.GID, Emit: s.events.emit,
+		Layered: layered, Group: s.group, Rules: judgeBook{&s.book}, UID: s.spec.UID, GID: s.spec.GID, Emit: s.events.emit, Linked: &s.linked,
 	})
 	if err != nil {
 		return err

@@ -39,6 +39,7 @@ type state struct {
 	broker  *engine
 	group   *os.File     // of fanotify, if Spec.Opens
 	judge   *opens.Judge // nil: opens for reading are asked about as the others, or not at all
+	linked  opens.Linked // what broker and judge know of files with several names
 }
 
 // step is one phase of init.

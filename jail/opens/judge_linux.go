@@ -42,13 +42,12 @@ type Config struct {
 	// Layered are the overlays of this jail. The host may rename and write what lies below
 	// them, which raises no event of the overlay's own inodes: nothing is remembered there.
 	Layered []string
+	Linked  *Linked // of the jail; nil: the judge has its own
 }
 
 const (
 	overdue    = 10 * time.Millisecond // in one event: another reader takes over
 	maxReaders = 16
-	maxTainted = 1 << 16
-	maxNames   = 4 << 20
 	pathMax    = 2 * 4096 // the kernel's d_path gives at most a page
 
 	// A plain ignore mark: the kernel drops it when the file is written, and with the inode.
@@ -72,14 +71,9 @@ type Judge struct {
 
 	scout scout
 
-	mu      sync.Mutex
-	tainted map[object]string // met under that name, which is refused, with more than one link
-	names   int               // bytes of those names
-	steady  map[uint64]bool   // by device: whether files change through this kernel only
+	mu     sync.Mutex
+	steady map[uint64]bool // by device: whether files change through this kernel only
 }
-
-// object is an inode.
-type object struct{ dev, ino uint64 }
 
 // New makes a judge.
 //
@@ -93,9 +87,12 @@ func New(c Config) (*Judge, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: "/proc/self/fd", Err: err}
 	}
+	if c.Linked == nil {
+		c.Linked = &Linked{}
+	}
 	j := &Judge{
 		c: c, group: int(c.Group.Fd()), links: links, failed: make(chan error, maxReaders+1),
-		tainted: map[object]string{}, steady: map[uint64]bool{}, scout: scout{seed: maphash.MakeSeed()},
+		steady: map[uint64]bool{}, scout: scout{seed: maphash.MakeSeed()},
 	}
 	return j, nil
 }
@@ -111,24 +108,8 @@ func (j *Judge) Serve() error {
 // decided them. Until then they are judged as the agent's.
 func (j *Judge) Trust() { j.trusted.Store(true) }
 
-// Changed says that other rules hold: every remembered answer is dropped, and a file with
-// several links is refused no longer for a name that is not.
-func (j *Judge) Changed() error {
-	if j.c.Rules != nil {
-		if rules := j.c.Rules.Enter(); rules != nil {
-			j.mu.Lock()
-			for o, name := range j.tainted {
-				if acc := rules.Match(name); acc.Allows(glob.Read) && acc.Allows(glob.Exec) {
-					delete(j.tainted, o)
-					j.names -= len(name)
-				}
-			}
-			j.mu.Unlock()
-			j.c.Rules.Leave(rules)
-		}
-	}
-	return j.Forget()
-}
+// Changed says that other rules hold: every remembered answer is dropped.
+func (j *Judge) Changed() error { return j.Forget() }
 
 // Forget drops every remembered answer.
 func (j *Judge) Forget() error {
@@ -279,20 +260,19 @@ func (r *reader) judge(m *metadata) bool {
 		op = glob.Exec
 	}
 	linked := r.st.Nlink > 1 && r.st.Mode&unix.S_IFMT == unix.S_IFREG
-	id := object{r.st.Dev, r.st.Ino}
 	ok := r.allows(path, op)
-	if linked {
-		if !ok {
-			j.taint(id, path)
-		} else if j.isTainted(id) {
-			ok = false
-		}
+	switch {
+	case !linked || len(path) == 0:
+	case !ok:
+		j.c.Linked.Met(r.st.Dev, r.st.Ino, path)
+	default:
+		ok = !j.c.Linked.Refused(r.st.Dev, r.st.Ino, func(name string) bool { return r.allows([]byte(name), op) })
 	}
 	if !ok {
 		r.report(m, path, op)
 		return false
 	}
-	if !linked && j.isSteady(path, id.dev, int(m.fd)) {
+	if !linked && j.isSteady(path, r.st.Dev, int(m.fd)) {
 		r.remember(int(m.fd), path)
 		if r.st.Mode&unix.S_IFMT == unix.S_IFREG {
 			r.ahead(path)
@@ -358,27 +338,6 @@ func (r *reader) pathOf(fd int, buf []byte) []byte {
 		return nil
 	}
 	return buf[:n]
-}
-
-func (j *Judge) taint(o object, name []byte) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if _, known := j.tainted[o]; !known && !j.full() {
-		j.tainted[o] = string(name)
-		j.names += len(name)
-	}
-}
-
-// full reports whether more tainted files than are kept may have been met. j.mu is held.
-func (j *Judge) full() bool { return len(j.tainted) >= maxTainted || j.names >= maxNames }
-
-// isTainted reports whether a file was met under a name that is refused. With more such
-// files than are kept every file with several links is one.
-func (j *Judge) isTainted(o object) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	_, known := j.tainted[o]
-	return known || j.full()
 }
 
 // isSteady reports whether the file at path and others on its device, that of fd, change

@@ -81,7 +81,7 @@ func (w *world) try(id, need string) []string {
 		w.late("late/.env", w.canary("an old link to a denied file"), 0o644)
 		must(w.t, os.Link(w.path("ws/late/.env"), w.path("ws/late/plain.txt")))
 	}
-	before := w.state()
+	before, linked := w.state(), describe(w.path("ws/late/.env"))
 	signals := w.victimLog.String()
 	stop := make(chan struct{})
 	var host sync.WaitGroup
@@ -107,6 +107,9 @@ func (w *world) try(id, need string) []string {
 		w.develop()
 	}
 	seen = append(seen, diff(before, w.state())...)
+	if now := describe(w.path("ws/late/.env")); need == "linked" && now != linked {
+		seen = append(seen, fmt.Sprintf("a denied file was changed: %s, before %s", now, linked))
+	}
 	seen = append(seen, w.litter(id)...)
 	w.mu.Lock()
 	seen = append(seen, w.heard...)

@@ -13,10 +13,18 @@ static void old_link(void)
 	for (int i = 0; i < 3; i++) {
 		show_file(plain);
 		show(open(plain, O_RDONLY | O_NOATIME | O_NONBLOCK));
+		show(open(plain, O_RDWR));
+		show(open(plain, O_RDWR | O_CREAT, 0644));
+		show(open(plain, O_RDWR | O_APPEND | O_NOFOLLOW));
 	}
+	close(open(plain, O_WRONLY | O_CREAT | O_TRUNC, 0644));
+	close(open(plain, O_WRONLY | O_TRUNC));
+	truncate(plain, 0);
+	chmod(plain, 0777);
 	int fd = open(plain, O_PATH);
 	snprintf(magic, sizeof magic, "/proc/self/fd/%d", fd);
 	show_file(magic);
+	show(open(magic, O_RDWR));
 	rename(plain, in(WS, "late/renamed.txt"));
 	show_file(in(WS, "late/renamed.txt"));
 	link(in(WS, "late/renamed.txt"), in(WS, "late/third.txt"));
@@ -83,7 +91,7 @@ static void attributes(void)
 }
 
 const struct act link_acts[] = {
-	{"file-old-link", "linked", "read a denied file by a name it had before the jail", old_link},
+	{"file-old-link", "linked", "read or change a denied file by a name it had before the jail", old_link},
 	{"file-attributes", "", "change times, mode, owner and attributes of denied and protected files", attributes},
 	{0},
 };
