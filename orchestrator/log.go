@@ -6,8 +6,6 @@ import (
 	"os"
 	"slices"
 
-	"github.com/agentos/agentos/audit/event"
-	"github.com/agentos/agentos/audit/segment"
 	"github.com/agentos/agentos/jail/rpc"
 )
 
@@ -72,19 +70,4 @@ func (l *Log) Newer(ctx context.Context, g Gate) ([]*os.File, error) {
 		l.Names, l.Files, added = append(l.Names, part.Names[i]), append(l.Files, f), append(added, f)
 	}
 	return added, nil
-}
-
-// Tries tells the acts of the jail check, which must be denied and which init
-// makes before the agent is there, from those of the agent. Show it every record
-// in order.
-type Tries struct{ until uint64 } // when the receipt was written, as [event.Event.Mono]
-
-// Has reports whether r is an act of the jail check: from before the receipt,
-// though the kernel's records of it may come after. Later acts are not, whoever's:
-// then they mean something.
-func (t *Tries) Has(r *segment.Record) bool {
-	if r.Kind == event.Receipt && t.until == 0 {
-		t.until = r.Mono
-	}
-	return r.Denied() && r.Kind != event.Escape && (t.until == 0 || r.Mono < t.until)
 }

@@ -94,11 +94,24 @@ func Kill(ctx context.Context, g Gate, session string) error {
 // List returns the caller's sessions (root: everybody's), newest first: those
 // that run, or all that have left a log.
 func List(ctx context.Context, g Gate, all bool) ([]rpc.Session, error) {
-	var s rpc.Sessions
-	if err := call(ctx, g, rpc.List, rpc.ListSessions{All: all}, &s); err != nil {
-		return nil, fmt.Errorf("list sessions: %w", err)
+	var out []rpc.Session
+	known := map[string]bool{} // one that ends meanwhile changes its place
+	for after := ""; ; {
+		var s rpc.Sessions
+		if err := call(ctx, g, rpc.List, rpc.ListSessions{All: all, After: after}, &s); err != nil {
+			return nil, fmt.Errorf("list sessions: %w", err)
+		}
+		for _, row := range s.Sessions {
+			if !known[row.ID] {
+				known[row.ID] = true
+				out = append(out, row)
+			}
+		}
+		if !s.More || len(s.Sessions) == 0 {
+			return out, nil
+		}
+		after = s.Sessions[len(s.Sessions)-1].ID
 	}
-	return s.Sessions, nil
 }
 
 // Probe returns what the helper found out about this machine.

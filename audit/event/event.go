@@ -2,6 +2,7 @@ package event
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -110,6 +111,15 @@ type Event struct {
 
 // Key identifies the process of an event uniquely during one boot.
 func (e *Event) Key() string { return fmt.Sprintf("%d@%d", e.Pid, e.TaskStart) }
+
+// Host is the DNS name that a network event is about, "" if none is known. What the
+// kernel tells of a connection has the protocol in the place of a name.
+func (e *Event) Host() string {
+	if e.Kind.Class() != Net || e.Name == "tcp" || e.Name == "udp" || strings.Trim(e.Name, "0123456789") == "" || strings.Contains(e.Name, " ") {
+		return ""
+	}
+	return e.Name
+}
 
 // Denied reports that the event is a refusal: a denied act, a limit that was
 // hit, an escape. Kinds that report a fact (a start, a fork, a loss) carry no

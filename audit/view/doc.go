@@ -1,5 +1,5 @@
-// Package view shows records to people: which ones ([Filter]), as a table
-// ([Table]), as JSON lines ([AppendLine]) and summed up ([Summary]).
+// Package view shows records to people: as a table ([Table]), as JSON lines
+// ([AppendLine]) and summed up ([Summary]). Which ones is package query's word.
 //
 // It is pure: it opens nothing, prints nothing and knows no terminal; whether
 // there are colours and how wide a line may be is told by the caller (who

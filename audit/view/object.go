@@ -45,7 +45,7 @@ func Object(e *event.Event) string {
 	var s string
 	switch e.Kind {
 	case event.Exec, event.Start, event.Spawn:
-		s = command(e)
+		s = Command(e)
 	case event.Rename, event.Link, event.Symlink:
 		s = event.Printable(e.Path) + " -> " + event.Printable(e.Path2)
 	case event.Exit:
@@ -88,8 +88,9 @@ func join(a, b string) string {
 	return a + " " + b
 }
 
-// command is the executable and its arguments, quoted where they need it.
-func command(e *event.Event) string {
+// Command is the executable of an exec and its arguments, quoted where they need it:
+// already printable.
+func Command(e *event.Event) string {
 	s := event.Printable(e.Path)
 	for i, a := range e.Argv {
 		if i == 0 { // chosen by the caller, says nothing
@@ -132,25 +133,7 @@ func verdict(e *event.Event) string {
 	case e.Kind.Class() == event.Session, e.Kind == event.Fork, e.Kind == event.Exit, e.Kind == event.Unknown:
 		return ""
 	case e.Errno != 0:
-		return errno(e.Errno)
+		return event.ErrnoName(e.Errno)
 	}
 	return e.Verdict.String()
-}
-
-// errnoNames are the Linux errors that file and socket calls meet every day.
-var errnoNames = map[int]string{
-	1: "EPERM", 2: "ENOENT", 5: "EIO", 6: "ENXIO", 11: "EAGAIN", 12: "ENOMEM", 13: "EACCES", 16: "EBUSY", 17: "EEXIST", 18: "EXDEV",
-	20: "ENOTDIR", 21: "EISDIR", 22: "EINVAL", 24: "EMFILE", 26: "ETXTBSY", 28: "ENOSPC", 30: "EROFS", 36: "ENAMETOOLONG", 38: "ENOSYS",
-	39: "ENOTEMPTY", 40: "ELOOP", 95: "EOPNOTSUPP", 98: "EADDRINUSE", 99: "EADDRNOTAVAIL", 101: "ENETUNREACH", 104: "ECONNRESET",
-	110: "ETIMEDOUT", 111: "ECONNREFUSED", 113: "EHOSTUNREACH", 115: "EINPROGRESS", 122: "EDQUOT",
-}
-
-func errno(n int) string {
-	if n < 0 {
-		n = -n
-	}
-	if s := errnoNames[n]; s != "" {
-		return s
-	}
-	return "errno " + strconv.Itoa(n)
 }

@@ -18,7 +18,11 @@ type Report struct {
 // for each list that is not empty.
 func (o Report) Append(dst []byte, res *Result) []byte {
 	w := &reporter{Report: o, dst: dst}
-	w.line("", "", "%s, %s denied%s", plural(res.Records, "record"), number(res.Denied), kindCounts(res.Kinds))
+	of := ""
+	if res.Sessions > 1 {
+		of = " of " + plural(uint64(res.Sessions), "session")
+	}
+	w.line("", "", "%s%s, %s denied%s", plural(res.Records, "record"), of, number(res.Denied), kindCounts(res.Kinds))
 	if res.Escapes > 0 {
 		w.line("", "1;31", "%s: the session left its jail or was in a state that cannot be", plural(res.Escapes, "escape"))
 	}
@@ -31,7 +35,8 @@ func (o Report) Append(dst []byte, res *Result) []byte {
 	w.counts("limits hit", res.Limits)
 	w.denials(res.Denials)
 	w.counts("programs", res.Programs)
-	w.counts("connections", res.Peers)
+	w.counts("files", res.Files)
+	w.counts("hosts", res.Hosts)
 	w.changes(res.Changes)
 	if res.More > 0 {
 		w.line("", "", "and %s that this summary had no room for", plural(res.More, "entry"))

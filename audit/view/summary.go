@@ -19,6 +19,10 @@ type Summary struct {
 	denials  map[denialKey]*Denial
 	programs map[string]uint64
 	files    map[string]*change
+	uses     map[string]uint64
+	refused  int // files that came when uses was full
+	sessions map[string]struct{}
+	hosts    map[string]uint64
 	peers    map[string]uint64
 	limits   map[string]uint64
 }
@@ -26,14 +30,17 @@ type Summary struct {
 // Result is a summary for people and, as JSON, for programs. Strings may be
 // hostile. Lists have the most frequent first.
 type Result struct {
-	Session  string            `json:"session"`
-	First    time.Time         `json:"first"` // wall clock of the first record
+	Session  string            `json:"session"`  // of the first record
+	Sessions int               `json:"sessions"` // how many, counted up to 10,000
+	First    time.Time         `json:"first"`    // wall clock of the first record
 	Last     time.Time         `json:"last"`
 	Records  uint64            `json:"records"`
 	Kinds    map[string]uint64 `json:"kinds"` // records by kind
 	Denied   uint64            `json:"denied"`
 	Denials  []Denial          `json:"denials"`  // by rule and kind
 	Programs []Count           `json:"programs"` // executions by path
+	Files    []Count           `json:"files"`    // files by how often they were opened or altered
+	Hosts    []Count           `json:"hosts"`    // connections by name and port, or by address
 	Peers    []Count           `json:"peers"`    // connections by address
 	Limits   []Count           `json:"limits"`   // resource limits that were hit
 	Changes  []Change          `json:"changes"`  // files that are not as before, by path
@@ -91,6 +98,7 @@ func (s *Summary) Add(r *segment.Record) {
 	if s.kinds == nil {
 		s.kinds, s.denials, s.programs = map[event.Kind]uint64{}, map[denialKey]*Denial{}, map[string]uint64{}
 		s.files, s.peers, s.limits = map[string]*change{}, map[string]uint64{}, map[string]uint64{}
+		s.uses, s.hosts, s.sessions = map[string]uint64{}, map[string]uint64{}, map[string]struct{}{}
 	}
 	n := uint64(1)
 	if r.Count > 1 && r.Kind != event.Loss && r.Kind != event.Gap {
@@ -104,6 +112,9 @@ func (s *Summary) Add(r *segment.Record) {
 			s.res.First = r.Time
 		}
 		s.res.Last = r.Time
+	}
+	if _, ok := s.sessions[r.Jail]; !ok && len(s.sessions) < maxNames {
+		s.sessions[strings.Clone(r.Jail)] = struct{}{}
 	}
 	s.res.Records++
 	s.kinds[r.Kind]++
@@ -125,7 +136,7 @@ func (s *Summary) Add(r *segment.Record) {
 		s.deny(&r.Event, n)
 		return
 	}
-	if r.Errno != 0 && (r.Kind != event.Connect || errno(r.Errno) != "EINPROGRESS") {
+	if r.Errno != 0 && (r.Kind != event.Connect || event.ErrnoName(r.Errno) != "EINPROGRESS") {
 		return // it failed on its own
 	}
 	switch r.Kind {
@@ -133,9 +144,33 @@ func (s *Summary) Add(r *segment.Record) {
 		s.count(s.programs, r.Path, n)
 	case event.Connect, event.UnixConnect, event.Send:
 		s.count(s.peers, peer(&r.Event), n)
+		s.count(s.hosts, host(&r.Event), n)
 	default:
 		s.change(&r.Event)
+		if r.Kind.Class() == event.File && r.Path != "" {
+			s.use(r.Path, n)
+		}
 	}
+}
+
+// host is what was connected to, without the address that only stands for a name.
+func host(e *event.Event) string {
+	if e.Host() == "" {
+		if e.Addr != "" {
+			return e.Addr
+		}
+		return e.Path
+	}
+	return e.Host() + port(e.Addr)
+}
+
+// port is ":443" of an address, "" where there is none.
+func port(addr string) string {
+	i := strings.LastIndexByte(addr, ':')
+	if i < 0 {
+		return ""
+	}
+	return addr[i:]
 }
 
 func peer(e *event.Event) string {
@@ -159,6 +194,30 @@ func (s *Summary) count(m map[string]uint64, name string, n uint64) {
 		return
 	}
 	m[strings.Clone(name)] = n
+}
+
+// use counts a file. When there is no room for more, the ones that were used once make
+// room: what is used often stays.
+func (s *Summary) use(path string, n uint64) {
+	if _, ok := s.uses[path]; ok {
+		s.uses[path] += n // does not keep the new key's memory
+		return
+	}
+	if len(s.uses) >= maxChanges {
+		if s.refused++; s.refused%maxChanges == 1 { // not at each: looking through all takes its time
+			for p, c := range s.uses {
+				if c == 1 {
+					delete(s.uses, p)
+					s.res.More++
+				}
+			}
+		}
+	}
+	if len(s.uses) >= maxChanges {
+		s.res.More++
+		return
+	}
+	s.uses[strings.Clone(path)] = n
 }
 
 func (s *Summary) deny(e *event.Event, n uint64) {
@@ -280,6 +339,7 @@ func (s *Summary) Result() Result {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Kind, b.Kind))
 	})
 	res.Programs, res.Peers, res.Limits = sorted(s.programs), sorted(s.peers), sorted(s.limits)
+	res.Files, res.Hosts, res.Sessions = sorted(s.uses), sorted(s.hosts), len(s.sessions)
 	for path, c := range s.files {
 		if word := c.word(); word != "" {
 			res.Changes = append(res.Changes, Change{path, word})

@@ -242,6 +242,10 @@ func keepBoth(runes []rune, n int) string {
 	return string(runes[:head]) + ellipsis + string(runes[from:])
 }
 
+// Fit cuts the end of s, which is printable, so that it takes at most n cells of a
+// terminal.
+func Fit(s string, n int) string { return cutRight(s, n) }
+
 // cutRight keeps the beginning of s in at most n cells.
 func cutRight(s string, n int) string {
 	if cells(s) <= n {

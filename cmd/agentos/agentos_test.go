@@ -10,7 +10,6 @@ import (
 
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/audit/segment"
-	"github.com/agentos/agentos/audit/view"
 )
 
 // call runs the command in this process, without a terminal and without a helper.
@@ -68,6 +67,11 @@ func TestVoice(t *testing.T) {
 		{"policy show nosuch", 125},
 		{"policy check /nosuch.toml", 125},
 		{"audit show --kind nosuch", 125},
+		{"audit query knid=open", 125},
+		{"audit query path=/a[\x1b[31m", 125},
+		{"audit tail fix-login =x", 125},
+		{"audit stats since=soon", 125},
+		{"audit tree fix-login (denied", 125},
 		{"exec x", 125},
 		{"man", 125},
 		{"completion tcsh", 125},
@@ -162,33 +166,44 @@ func record(e event.Event) *segment.Record { return &segment.Record{Seq: 1, Even
 func TestSelection(t *testing.T) {
 	for _, c := range []struct {
 		s    selection
+		args string
 		e    event.Event
 		want bool
 	}{
-		{selection{}, event.Event{Kind: event.Open, Verdict: event.Allow}, true},
-		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Allow}, false},
-		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 7, Mono: 101}, true},
-		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 7, Mono: 99}, false}, // the jail check, recorded late
-		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 1, Mono: 101}, true}, // init, after it
-		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.Escape, Mono: 99}, true},
-		{selection{Filter: view.Filter{Denied: true}}, event.Event{Kind: event.End}, false},
-		{selection{kinds: []string{"net"}}, event.Event{Kind: event.Connect}, true},
-		{selection{kinds: []string{"file", "exec"}}, event.Event{Kind: event.Connect}, false},
-		{selection{kinds: []string{"exec"}}, event.Event{Kind: event.Exit}, true},
-		{selection{kinds: []string{"rename"}}, event.Event{Kind: event.Open}, false},
-		{selection{path: "*.env"}, event.Event{Kind: event.Open, Path: "/a/b/x.env"}, true},
-		{selection{path: "~/.ssh/**"}, event.Event{Kind: event.Open, Path: "/home/u/.ssh/id"}, true},
-		{selection{path: "~/.ssh/**"}, event.Event{Kind: event.Open, Path: "/home/u/x"}, false},
-		{selection{path: "/a/**"}, event.Event{Kind: event.Rename, Path: "/b", Path2: "/a/c"}, true},
-		{selection{path: "/a/**"}, event.Event{Kind: event.Connect, Addr: "1.2.3.4:5"}, false},
+		{selection{}, "", event.Event{Kind: event.Open, Verdict: event.Allow}, true},
+		{selection{denied: true}, "", event.Event{Kind: event.Open, Verdict: event.Allow}, false},
+		{selection{denied: true}, "", event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 7, Mono: 101}, true},
+		{selection{denied: true}, "", event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 7, Mono: 99}, false}, // the jail check, recorded late
+		{selection{denied: true}, "", event.Event{Kind: event.Open, Verdict: event.Deny, JailPid: 1, Mono: 101}, true}, // init, after it
+		{selection{denied: true}, "", event.Event{Kind: event.Escape, Mono: 99}, true},
+		{selection{denied: true}, "", event.Event{Kind: event.End}, false},
+		{selection{kinds: []string{"net"}}, "", event.Event{Kind: event.Connect}, true},
+		{selection{kinds: []string{"file", "exec"}}, "", event.Event{Kind: event.Connect}, false},
+		{selection{kinds: []string{"exec"}}, "", event.Event{Kind: event.Exit}, true},
+		{selection{kinds: []string{"rename"}}, "", event.Event{Kind: event.Open}, false},
+		{selection{path: "*.env"}, "", event.Event{Kind: event.Open, Path: "/a/b/x.env"}, true},
+		{selection{path: "~/.ssh/**"}, "", event.Event{Kind: event.Open, Path: "/home/u/.ssh/id"}, true},
+		{selection{path: "~/.ssh/**"}, "", event.Event{Kind: event.Open, Path: "/home/u/x"}, false},
+		{selection{path: "/a/**"}, "", event.Event{Kind: event.Rename, Path: "/b", Path2: "/a/c"}, true},
+		{selection{path: "/a b/**"}, "", event.Event{Kind: event.Open, Path: "/a b/c"}, true},
+		{selection{path: "/a/**"}, "", event.Event{Kind: event.Connect, Addr: "1.2.3.4:5"}, false},
+		{selection{}, "fix-login kind=open", event.Event{Kind: event.Open}, true},
+		{selection{}, "denied kind=open", event.Event{Kind: event.Open, Mono: 101}, true},
+		{selection{denied: true}, "kind=open or kind=exec", event.Event{Kind: event.Exec, Verdict: event.Allow}, false},
 	} {
-		if err := c.s.prepare("/home/u"); err != nil {
+		if err := c.s.prepare(&program{home: "/home/u"}, strings.Fields(c.args)); err != nil {
 			t.Error(err)
 			continue
 		}
-		_ = c.s.wants(record(event.Event{Kind: event.Receipt, Mono: 100}))
-		if got := c.s.wants(record(c.e)); got != c.want {
-			t.Errorf("%+v on %+v: %t", c.s, c.e, got)
+		m := c.s.query.Matcher("", "")
+		_ = m.Match(record(event.Event{Kind: event.Receipt, Mono: 100}))
+		if got := m.Match(record(c.e)); got != c.want || (c.s.session == "") == strings.HasPrefix(c.args, "fix-login") {
+			t.Errorf("%+v on %+v: %t, session %q", c.s, c.e, got, c.s.session)
+		}
+	}
+	for _, bad := range []selection{{kinds: []string{"files"}}, {kinds: []string{"open", "", "exec"}}, {path: "/a["}} {
+		if err := bad.prepare(&program{}, nil); err == nil || !strings.HasPrefix(err.Error(), "--") {
+			t.Errorf("%+v: %v", bad, err)
 		}
 	}
 }
@@ -197,12 +212,36 @@ func TestRecordLinesCannotAct(t *testing.T) {
 	evil := "\x1b[2J\n\u202eevil"
 	for _, k := range event.Kinds() {
 		p := &program{out: newPrinter(nil, true)}
-		print := p.record()
+		print := p.record(true)
 		head := print(nil, record(event.Event{Kind: event.Open}))
 		r := record(event.Event{Kind: k, Comm: evil, Exe: evil, Path: evil, Path2: evil, Addr: evil, Name: evil, Detail: evil, Rule: evil, Argv: []string{evil, evil}})
 		if s := string(print(nil, r)); len(head) == 0 || strings.Count(s, "\n") != 1 || strings.ContainsAny(s, "\x1b\u202e") {
 			t.Errorf("%s: %q", k, s)
 		}
+	}
+}
+
+func TestJSONCannotAct(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	p := newPrinter(f, true)
+	const evil = "\x1b\x7f\u009b\u202e\u200b\U000e0001 ä日\\\"\ufffd"
+	if err := p.json(map[string]string{"a": evil}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.flush(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back map[string]string
+	if err := json.Unmarshal(text, &back); err != nil || back["a"] != evil || strings.ContainsAny(string(text), "\x1b\x7f\u009b\u202e\u200b\U000e0001") || !strings.Contains(string(text), "ä日") {
+		t.Errorf("%v: %q", err, text)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/audit/event"
-	"github.com/agentos/agentos/audit/view"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/orchestrator"
 	"github.com/agentos/agentos/orchestrator/network"
@@ -100,20 +99,16 @@ func (p *program) showNet(ctx context.Context, g orchestrator.Gate, session stri
 
 // followNet prints the network's records from now on.
 func (p *program) followNet(ctx context.Context, g orchestrator.Gate, session string, asJSON bool) error {
-	s := selection{kinds: []string{"connect,disconnect,resolve,limit,grant"}, since: time.Now()}
-	if err := s.prepare(p.home); err != nil {
-		return err
-	}
-	l, err := orchestrator.OpenLog(ctx, g, session)
+	q, err := p.filter("", "kind=connect,disconnect,resolve,limit,grant since=now")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = l.Close() }()
-	print := p.record()
-	if asJSON {
-		print = view.AppendLine
+	v := &review{p: p, gate: g, sel: &selection{session: session, query: q}, follow: true}
+	err = v.single(ctx, asJSON)
+	if bad := v.end(); err == nil {
+		err = bad
 	}
-	return p.show(ctx, g, l, &s, true, print)
+	return err
 }
 
 // watchNet draws the table again and again, until the session or the user ends it.

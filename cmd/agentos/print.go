@@ -2,10 +2,12 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -54,12 +56,28 @@ func (p *printer) linef(format string, a ...any) {
 	}
 }
 
-// json writes v, indented for a person.
+// json writes v, indented for a person. What could act on a terminal is escaped, as in
+// the JSON of events.
 func (p *printer) json(v any) error {
-	e := json.NewEncoder(p.w)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	for _, r := range b.String() { // only strings have anything else than ASCII
+		switch {
+		case r == '\n', r >= ' ' && r < 0x7f, r == utf8.RuneError, r > 0x7f && event.Printable(string(r)) == string(r):
+			_, _ = p.w.WriteRune(r)
+		case r < 0x10000:
+			_, _ = fmt.Fprintf(p.w, `\u%04x`, r)
+		default:
+			high, low := utf16.EncodeRune(r)
+			_, _ = fmt.Fprintf(p.w, `\u%04x\u%04x`, high, low)
+		}
+	}
+	return nil
 }
 
 // note says something to the user on stderr, at once.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agentos/agentos/audit/event"
+	"github.com/agentos/agentos/audit/query"
 	"github.com/agentos/agentos/audit/segment"
 	"github.com/agentos/agentos/jail/why"
 	"github.com/agentos/agentos/orchestrator"
@@ -60,7 +61,7 @@ func (p *program) why(l *orchestrator.Log, path string) error {
 		return err
 	}
 	var last []told
-	var tries orchestrator.Tries
+	var tries query.Tries
 	g := why.Ground{Session: l.Name}
 	damaged := 0
 	for {

@@ -63,7 +63,16 @@ func (c *conversation) list(m rpc.ListSessions) (any, []*os.File, error) {
 		}
 		return y.Started.Compare(x.Started)
 	})
+	if m.After != "" {
+		i := slices.IndexFunc(out.Sessions, func(s rpc.Session) bool { return s.ID == m.After })
+		if i < 0 {
+			return nil, nil, &rpc.Error{Code: rpc.NotFound, Text: "no session " + m.After, Hint: "the sessions have changed; ask for all of them again"}
+		}
+		out.Sessions = out.Sessions[i+1:]
+	}
+	all := len(out.Sessions)
 	out.Sessions = fit(out.Sessions)
+	out.More = len(out.Sessions) < all
 	return out, nil, nil
 }
 

@@ -213,7 +213,8 @@ type SessionRef struct {
 
 // ListSessions asks for the caller's sessions (root: everybody's).
 type ListSessions struct {
-	All bool `json:"all,omitempty"` // also those that have ended and left a log
+	All   bool   `json:"all,omitempty"`   // also those that have ended and left a log
+	After string `json:"after,omitempty"` // id of the last one that is known already
 }
 
 // Session is one row of list.
@@ -234,9 +235,10 @@ type Session struct {
 	Records   uint64    `json:"records"` // records in the log
 }
 
-// Sessions answers list: running ones first, newest first.
+// Sessions answers list: running ones first, newest first; as many as fit a message.
 type Sessions struct {
 	Sessions []Session `json:"sessions"`
+	More     bool      `json:"more,omitempty"` // ask with After for those that follow
 }
 
 // LogFiles answers log: as many descriptors as Names, in order. At most 15 of

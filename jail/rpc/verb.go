@@ -3,7 +3,7 @@ package rpc
 import "github.com/agentos/agentos/jail/packet"
 
 // Protocol is the version of the gate. Both ends must speak the same one.
-const Protocol = 5
+const Protocol = 6
 
 // Limits of the gate.
 const (

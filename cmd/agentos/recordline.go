@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/agentos/agentos/audit/event"
+	"github.com/agentos/agentos/audit/segment"
+	"github.com/agentos/agentos/audit/view"
+)
+
+// record lays records out for people: the receipt, which is JSON, becomes a line,
+// and pid 1 of a jail is called what it is.
+func (p *program) record(sessions bool) func([]byte, *segment.Record) []byte {
+	t := &view.Table{Color: p.out.color, Width: p.width(), Location: time.Local, Session: sessions}
+	return func(dst []byte, r *segment.Record) []byte {
+		said := *r
+		if r.Kind == event.Receipt {
+			said.Path, said.Detail = "", receipt(r.Detail)
+		}
+		if r.Kind == event.Policy {
+			said.Name, said.Detail = "", swapped(r.Detail)
+		}
+		if r.Kind == event.Grant {
+			said.Detail = granted(r.Detail)
+		}
+		if r.JailPid == 1 {
+			said.Comm = "init"
+		}
+		return t.Append(dst, &said)
+	}
+}
+
+// receipt says in a line what the jail check found; --json has all of it.
+func receipt(detail string) string {
+	var r struct {
+		Tier, Policy string
+		Checks       []struct {
+			Name string
+			Good bool
+		}
+		Missing []struct{ Guarantee string }
+	}
+	if json.Unmarshal([]byte(detail), &r) != nil {
+		return detail
+	}
+	var bad, gone []string
+	for _, c := range r.Checks {
+		if !c.Good {
+			bad = append(bad, c.Name)
+		}
+	}
+	for _, m := range r.Missing {
+		gone = append(gone, m.Guarantee)
+	}
+	text := fmt.Sprintf("policy %s, tier %s, jail check: %d of %d held", r.Policy, r.Tier, len(r.Checks)-len(bad), len(r.Checks))
+	if len(bad) > 0 {
+		text += ", not: " + strings.Join(bad, ", ")
+	}
+	if len(gone) > 0 {
+		text += "; without " + strings.Join(gone, ", ")
+	}
+	return text
+}
+
+// swapped says in a line who changed a session's policy, or was not allowed to.
+func swapped(detail string) string {
+	type named struct{ Name, SHA256 string }
+	var s struct {
+		UID, Generation int
+		From, To        named
+		Refused         string
+	}
+	if json.Unmarshal([]byte(detail), &s) != nil {
+		return detail
+	}
+	short := func(n named) string { return fmt.Sprintf("%s (%.12s)", n.Name, n.SHA256) }
+	if s.Refused != "" {
+		return fmt.Sprintf("uid %d was refused to change %s to %s: %s", s.UID, short(s.From), short(s.To), s.Refused)
+	}
+	return fmt.Sprintf("generation %d: uid %d changed %s to %s", s.Generation, s.UID, short(s.From), short(s.To))
+}
+
+// granted says in a line who granted or forbade a session something, or was not allowed to.
+func granted(detail string) string {
+	var s struct {
+		What           string
+		UID, ID, Owner int
+		Deny           bool
+		Until          time.Time
+		Refused        string
+	}
+	if json.Unmarshal([]byte(detail), &s) != nil {
+		return detail
+	}
+	what := map[bool]string{true: "denial", false: "grant"}[s.Deny]
+	switch s.What {
+	case "refused":
+		return fmt.Sprintf("uid %d was refused a %s: %s", s.UID, what, s.Refused)
+	case "ended":
+		return fmt.Sprintf("%s %d of uid %d: its time is over", what, s.ID, s.Owner)
+	case "revoked":
+		return fmt.Sprintf("uid %d took back %s %d of uid %d", s.UID, what, s.ID, s.Owner)
+	}
+	text := fmt.Sprintf("uid %d made %s %d", s.UID, what, s.ID)
+	if !s.Until.IsZero() {
+		text += ", until " + s.Until.Local().Format("15:04:05")
+	}
+	return text
+}
