@@ -275,7 +275,9 @@ func began(plan *orchestrator.Plan) trust.Session {
 			roots = append(roots, m.Path)
 		}
 	}
-	return trust.Begin(v.Workspace, append(v.Git, "")[0], append(v.Worktree, "")[0], roots)
+	s := trust.Begin(v.Workspace, append(v.Git, "")[0], append(v.Worktree, "")[0], roots)
+	s.State, s.Settings = v.State, v.Protect
+	return s
 }
 
 // silent reports whether the record of a session says nothing of the files that

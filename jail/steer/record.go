@@ -32,6 +32,12 @@ func Record(e netpolicy.Event) event.Event {
 		out.Detail = joined(fmt.Sprintf("sent %d bytes, received %d, open for %s", c.Sent, c.Received, e.Time.Sub(c.Opened).Round(time.Millisecond)), e.Why)
 	case netpolicy.Denied:
 		out.Verdict, out.Errno = event.Deny, int(unix.ECONNREFUSED)
+	case netpolicy.Failed: // no rule refused it: the client gave up, the name has no address, nobody listens there
+		out.Errno = int(unix.ECONNRESET)
+		out.Detail = joined(fmt.Sprintf("for %s", c.Asked), e.Why)
+		if c.Dialled.IsValid() {
+			out.Addr = text(c.Dialled)
+		}
 	case netpolicy.Cut:
 		out.Kind, out.Verdict, out.Addr = event.Limit, event.Deny, text(c.Dialled)
 		out.Name = "budget"

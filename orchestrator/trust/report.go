@@ -184,8 +184,26 @@ func (f *finder) known(path string) (name, before string) {
 	return strings.TrimPrefix(path, "/"), "/"
 }
 
+// kept returns the name below it of what lies in a directory that the agent keeps in the home: that it lies there makes it no setting. Its settings
+// proper are known by their whole path.
+func (f *finder) kept(path string) (name, before string, ok bool) {
+	within := func(dir string) bool { _, ok := cut(path, dir); return ok }
+	if slices.ContainsFunc(f.s.Settings, within) {
+		return "", "", false
+	}
+	for _, dir := range f.s.State {
+		if rel, ok := cut(path, dir); ok && rel != "." {
+			return rel, dir + "/", true
+		}
+	}
+	return "", "", false
+}
+
 func (f *finder) file(path string, c change, o object) {
 	name, before := f.known(path)
+	if n, b, ok := f.kept(path); ok {
+		name, before = n, b
+	}
 	kind, item := f.table.of(name)
 	if _, ok := cut(path, f.s.Hooks); kind == nil && ok && f.s.Hooks != "" {
 		kind = &hooksPath

@@ -383,3 +383,41 @@ func TestQuarantineHostile(t *testing.T) {
 		}
 	}
 }
+
+// TestState: of what the agent keeps in the home, what only lies there is no news; its settings are, and programs and instructions wherever they lie.
+func TestState(t *testing.T) {
+	g := newStage(t)
+	home := filepath.Join(filepath.Dir(g.dir), "home")
+	g.s.Roots = []string{g.dir, filepath.Join(home, ".claude"), filepath.Join(home, ".claude.json")}
+	g.s.State, g.s.Settings = g.s.Roots[1:], []string{filepath.Join(home, ".claude/settings.json"), filepath.Join(home, ".claude/hooks")}
+	var want []string
+	for _, f := range []struct {
+		name   string
+		listed bool
+	}{
+		{".claude/backups/.claude.json.backup.1", false},
+		{".claude/projects/p/1.jsonl", false},
+		{".claude/todos/1.json", false},
+		{".claude.json", true},
+		{".claude/settings.json", true},
+		{".claude/hooks/pre", true},
+		{".claude/skills/x/SKILL.md", true},
+		{".claude/p/.git/hooks/pre-commit", true},
+	} {
+		p := filepath.Join(home, f.name)
+		g.must(errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte("x\n"), 0o644)))
+		g.changes.note(p, change{fresh: true})
+		if f.listed {
+			want = append(want, p)
+		}
+	}
+	var got []string
+	for _, it := range g.s.Find(&g.changes, nil, 1000).Items {
+		got = append(got, it.Path)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("listed:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -24,6 +24,9 @@ type Session struct {
 	Own       string    `json:"own,omitzero"`   // git directory with HEAD; Git unless the workspace is a linked worktree
 	Head      string    `json:"head,omitzero"`  // commit that HEAD stood for
 	Hooks     string    `json:"hooks,omitzero"` // core.hooksPath of the repository, absolute
+	// What the agent keeps in the home (its sessions, caches, backups), and what of that starts programs or gives permissions.
+	State    []string `json:"state,omitzero"`
+	Settings []string `json:"settings,omitzero"`
 	// What git keeps of nothing: its own configuration and hooks, as they were.
 	Before map[string]Held `json:"before,omitzero"`
 	Silent bool            `json:"silent,omitzero"` // the record does not say which files were written: look at change times instead

@@ -5,8 +5,10 @@ package agents
 import (
 	"bytes"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -94,7 +96,7 @@ func (d *desk) sit(a agent) {
 func (d *desk) work(a agent) (*model, string) {
 	d.t.Helper()
 	m := d.startModel(a.name, a.api)
-	out, err := d.session(a, "strict", m)
+	out, err := d.session(a, "strict", m, "")
 	if err != nil {
 		d.t.Errorf("agentos run %s: %v\n%s", a.name, err, out)
 	}
@@ -102,8 +104,8 @@ func (d *desk) work(a agent) (*model, string) {
 	return m, out
 }
 
-// session runs the agent under a policy to its end and returns its output.
-func (d *desk) session(a agent, policy string, m *model) (string, error) {
+// session runs the agent under a policy to its end, or until it has said something, and returns its output.
+func (d *desk) session(a agent, policy string, m *model, until string) (string, error) {
 	d.t.Helper()
 	cmd := d.command("agentos", slices.Concat([]string{"run", "--policy", policy, "--name", a.name, a.name}, a.flags, a.args)...)
 	in, err := cmd.StdinPipe()
@@ -118,12 +120,27 @@ func (d *desk) session(a agent, policy string, m *model) (string, error) {
 	case <-m.ready:
 		_, _ = in.Write([]byte(a.stdin))
 		_ = in.Close()
-		err = <-ended
+		err = d.await(cmd, ended, func() bool { return until != "" && strings.Contains(out.String()+errs.String(), until) })
 	case err = <-ended:
 		err = fmt.Errorf("ended before the model was up: %w", err)
 	}
 	d.t.Logf("%s: %.1f s", a.name, time.Since(start).Seconds())
 	return out.String() + errs.String(), err
+}
+
+// await waits for a command's end, which it brings about when something is so.
+func (d *desk) await(cmd *exec.Cmd, ended <-chan error, enough func() bool) error {
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+		if enough() {
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			return <-ended
+		}
+	}
 }
 
 // judge looks at all that a session left.

@@ -3,6 +3,8 @@
 package agents
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,6 +63,22 @@ func (s *screen) shows() string {
 		}
 	}
 	return strings.Join(lines, "\n")
+}
+
+// keep adds the screen, as it is, to the agent's file in AGENTOS_SCREENS_DIR; unset, none is kept.
+func (s *screen) keep(when string) { s.d.keep(when, s.shows()) }
+
+// keep adds text to the same file.
+func (d *desk) keep(title, text string) {
+	d.t.Helper()
+	dir := os.Getenv("AGENTOS_SCREENS_DIR")
+	if dir == "" {
+		return
+	}
+	f, err := os.OpenFile(filepath.Join(dir, filepath.Base(filepath.Dir(d.home))+".txt"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	must(d.t, err)
+	_, err = fmt.Fprintf(f, "=== %s\n%s\n\n", title, strings.TrimRight(text, "\n"))
+	must(d.t, errors.Join(err, f.Close()))
 }
 
 // await waits until the screen shows all of texts at once, and returns it.
@@ -174,6 +192,7 @@ func TestScreen(t *testing.T) {
 				term.enter(term.has(a.ready))
 			}
 			term.await(a.ready)
+			term.keep("ready")
 			term.typed("Tell me what is in .env.")
 			term.await(a.prompt + "Tell me what is in .env.")
 			term.enter(func() bool { return m.told("secret") != "" })
@@ -185,6 +204,7 @@ func TestScreen(t *testing.T) {
 				t.Error("the screen does not say that it was denied")
 			}
 			t.Logf("the screen:\n%s", shown)
+			term.keep("says it was refused")
 			term.typed(a.quit)
 			term.await(a.prompt + a.quit)
 			term.enter(term.has("agentos: session " + a.script))
@@ -192,6 +212,8 @@ func TestScreen(t *testing.T) {
 			term.ends()
 			m.judge("secret", "end")
 			d.secretsStay(m, shown)
+			term.keep("the session has ended")
+			d.keep("agentos audit show --denied", d.output("agentos", "audit", "show", a.script, "--denied"))
 			if out := d.output("agentos", "audit", "show", a.script, "--denied"); !strings.Contains(out, "deny ${workspace}/**/*.env") {
 				t.Errorf("the record does not name the rule:\n%s", out)
 			}
