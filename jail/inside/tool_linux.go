@@ -39,6 +39,10 @@ func Tool(args []string) int {
 		question += "\x00" + p
 	}
 	answer, err := consult(question)
+	for tries := 0; errors.Is(err, errBusy) && tries < 20; tries++ {
+		time.Sleep(askTime)
+		answer, err = consult(question)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "agentos: ask why:", err)
 		return 125
@@ -49,6 +53,10 @@ func Tool(args []string) int {
 	}
 	return 0
 }
+
+// errBusy: the desk has hung up. It does not wait for who has connected and says nothing
+// for askTime, and on a busy machine that can be us.
+var errBusy = errors.New("too busy; ask again")
 
 // consult asks one question at the desk.
 func consult(question string) (string, error) {
@@ -64,7 +72,9 @@ func consult(question string) (string, error) {
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
 		return "", err
 	}
-	if err := unix.Send(fd, []byte(question), 0); err != nil {
+	if err := unix.Send(fd, []byte(question), unix.MSG_NOSIGNAL); errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return "", errBusy
+	} else if err != nil {
 		return "", err
 	}
 	buf := make([]byte, jail.MaxAnswer)
@@ -72,10 +82,10 @@ func consult(question string) (string, error) {
 	switch {
 	case errors.Is(err, unix.EAGAIN):
 		return "", errors.New("no answer")
+	case n == 0 && err == nil, errors.Is(err, unix.ECONNRESET):
+		return "", errBusy
 	case err != nil:
 		return "", err
-	case n == 0:
-		return "", errors.New("too busy; ask again")
 	}
 	return string(buf[:n]), nil
 }
