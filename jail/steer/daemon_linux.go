@@ -86,21 +86,24 @@ func (d *Daemon) Add(ctx context.Context, jail string, n *Net, rules netpolicy.R
 	v := &served{id: jail, sockets: n.Sockets(), generation: 1, rules: rules, limits: limits, queue: newQueue(jail, sink)}
 	d.start()
 	err := d.waitUp(ctx)
+	var conn *packet.Conn
 	if err == nil {
 		d.mu.Lock()
 		if d.jails[jail] != nil {
 			err = errors.New("it is served already")
 		} else {
 			d.jails[jail] = v // from here on a new netd is given it, too
+			conn = d.conn     // and the netd of now by us
 		}
 		d.mu.Unlock()
 	}
 	if err == nil {
-		if err = d.call(ctx, netpolicy.VerbAdd, v.add(), nil, v.sockets...); errors.Is(err, ErrGone) {
+		if err = d.tell(ctx, conn, netpolicy.VerbAdd, v.add(), nil, v.sockets...); errors.Is(err, ErrGone) {
 			err = d.taken(ctx, v)
 		}
 		if err != nil {
 			d.mu.Lock()
+			v.leaving = true
 			delete(d.jails, jail)
 			d.mu.Unlock()
 			_ = d.call(ctx, netpolicy.VerbRemove, netpolicy.Remove{Jail: jail}, nil) // if it was taken after all
@@ -127,6 +130,10 @@ func (v *served) add() netpolicy.Add {
 	return netpolicy.Add{Jail: v.id, Generation: v.generation, Rules: v.rules, Limits: v.limits}
 }
 
+func (v *served) set() netpolicy.Set {
+	return netpolicy.Set{Jail: v.id, Generation: v.generation, Rules: v.rules}
+}
+
 // Set replaces the rules of a jail; what they no longer allow is cut. When it
 // fails the rules that were there hold, also for the next netd.
 func (d *Daemon) Set(ctx context.Context, jail string, rules netpolicy.Rules) error {
@@ -142,9 +149,9 @@ func (d *Daemon) Set(ctx context.Context, jail string, rules netpolicy.Rules) er
 	old := v.rules
 	v.rules = rules
 	v.generation++
-	set := netpolicy.Set{Jail: jail, Generation: v.generation, Rules: rules}
+	set, conn := v.set(), d.conn
 	d.mu.Unlock()
-	err := d.call(ctx, netpolicy.VerbSet, set, nil)
+	err := d.tell(ctx, conn, netpolicy.VerbSet, set, nil)
 	if errors.Is(err, ErrGone) { // the next one is started with them
 		err = d.taken(ctx, v)
 	}
@@ -166,11 +173,12 @@ func (d *Daemon) Remove(jail string) error {
 		d.mu.Unlock()
 		return nil
 	}
-	v.leaving = true // no other netd is given it; its last events come before the answer
+	v.leaving = true // no other netd is given it, or keeps it; its last events come before the answer
+	conn := d.conn
 	d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
-	err := d.call(ctx, netpolicy.VerbRemove, netpolicy.Remove{Jail: jail}, nil)
+	err := d.tell(ctx, conn, netpolicy.VerbRemove, netpolicy.Remove{Jail: jail}, nil)
 	d.mu.Lock()
 	delete(d.jails, jail)
 	d.mu.Unlock()
@@ -265,10 +273,20 @@ func (d *Daemon) call(ctx context.Context, verb netpolicy.Verb, ask, body any, f
 	d.mu.Lock()
 	conn := d.conn
 	d.mu.Unlock()
+	return d.tell(ctx, conn, verb, ask, body, fds...)
+}
+
+// tell asks the netd at conn, nil if there was none. After [ErrGone] it is not the netd of
+// now any more: who waits then waits for the next.
+func (d *Daemon) tell(ctx context.Context, conn *packet.Conn, verb netpolicy.Verb, ask, body any, fds ...int) error {
 	if conn == nil {
 		return ErrGone
 	}
-	return d.ask(ctx, conn, verb, ask, body, fds...)
+	err := d.ask(ctx, conn, verb, ask, body, fds...)
+	if errors.Is(err, ErrGone) {
+		d.down(conn)
+	}
+	return err
 }
 
 func (d *Daemon) ask(ctx context.Context, conn *packet.Conn, verb netpolicy.Verb, ask, body any, fds ...int) error {
@@ -285,6 +303,9 @@ func (d *Daemon) ask(ctx context.Context, conn *packet.Conn, verb netpolicy.Verb
 		d.mu.Lock()
 		delete(d.pending, id)
 		d.mu.Unlock()
+		if errors.Is(err, packet.ErrTooLarge) || errors.Is(err, netpolicy.ErrProtocol) {
+			return err // it was not sent
+		}
 		return fmt.Errorf("%w: %w", ErrGone, err)
 	}
 	select {

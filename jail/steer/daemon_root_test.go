@@ -165,7 +165,7 @@ func kill(t *testing.T, d *Daemon) {
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for range 1000 {
+	for range 60_000 {
 		if errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
 			return
 		}

@@ -3,6 +3,7 @@ package steer
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -51,8 +52,12 @@ func (d *Daemon) once(ctx context.Context) error {
 	if err = d.bring(ctx, conn); err == nil {
 		err = d.watch(ctx, conn, read)
 	}
-	d.down()
+	d.down(conn)
+	d.mu.Lock()
+	d.pid = 0
+	d.mu.Unlock()
 	_ = conn.Close() // netd ends by that
+	d.fail()         // who asked after read had ended
 	end()
 	return err
 }
@@ -143,32 +148,59 @@ func (d *Daemon) bring(ctx context.Context, conn *packet.Conn) error {
 	if err := d.configure(ctx, conn); err != nil {
 		return err
 	}
-	has := map[*served]bool{}
-	for {
+	for has := map[*served]uint64{}; ; {
 		d.mu.Lock()
-		var v *served
-		for _, w := range d.jails {
-			if !has[w] && !w.leaving {
-				v = w
-			}
-		}
+		v, verb := d.lacking(has)
 		if v == nil {
 			d.conn = conn
 			close(d.up)
 			d.mu.Unlock()
 			return nil
 		}
-		add := v.add()
+		var body any
+		var fds []int
+		switch verb {
+		case netpolicy.VerbAdd:
+			body, fds, has[v] = v.add(), v.sockets, v.generation
+		case netpolicy.VerbSet:
+			body, has[v] = v.set(), v.generation
+		case netpolicy.VerbRemove:
+			body = netpolicy.Remove{Jail: v.id}
+			delete(has, v)
+		}
 		d.mu.Unlock()
-		has[v] = true
-		err := d.ask(ctx, conn, netpolicy.VerbAdd, add, nil, v.sockets...)
+		err := d.ask(ctx, conn, verb, body, nil, fds...)
+		if errors.Is(err, ErrGone) {
+			return err
+		}
 		d.mu.Lock()
 		v.refused = err
 		d.mu.Unlock()
 		if err != nil {
-			d.opt.Logger.Error("a jail has no network any more", "jail", v.id, "error", err)
+			d.opt.Logger.Error("agentos-netd does not serve a jail as it should", "verb", verb, "jail", v.id, "error", err)
 		}
 	}
+}
+
+// lacking returns a jail that a fresh netd, which has these in these generations, does not serve
+// as it should, and what to tell it. What is changed or removed meanwhile is told here alone:
+// there is no netd of now yet that others could tell. d.mu is held.
+func (d *Daemon) lacking(has map[*served]uint64) (*served, netpolicy.Verb) {
+	for v := range has {
+		if v.leaving {
+			return v, netpolicy.VerbRemove
+		}
+	}
+	for _, v := range d.jails {
+		switch generation, ok := has[v]; {
+		case v.leaving:
+		case !ok:
+			return v, netpolicy.VerbAdd
+		case generation != v.generation && v.refused == nil:
+			return v, netpolicy.VerbSet
+		}
+	}
+	return nil, ""
 }
 
 // watch waits for the end of a netd and tells it when its files change.
@@ -224,14 +256,13 @@ func (d *Daemon) fail() {
 	}
 }
 
-// down says that there is no netd.
-func (d *Daemon) down() {
+// down says that the netd at conn is gone.
+func (d *Daemon) down(conn *packet.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.conn != nil {
+	if d.conn == conn && conn != nil {
 		d.conn, d.up = nil, make(chan struct{})
 	}
-	d.pid = 0
 }
 
 // files are what netd is configured by. The zero value was never sent.

@@ -85,6 +85,7 @@ func TestConnectionsAreSteered(t *testing.T) {
 		if want.Addr().Unmap().Is4() {
 			listener = netpolicy.Listener4
 		}
+		arrives(t, n.Sockets()[listener])
 		accepted, _, err := unix.Accept4(n.Sockets()[listener], unix.SOCK_CLOEXEC)
 		if err != nil {
 			t.Errorf("%s: accept: %v", to, err)
@@ -168,6 +169,7 @@ func TestQuestionsAreSteered(t *testing.T) {
 		if want.Addr().Is6() {
 			socket = n.Sockets()[netpolicy.Datagram6]
 		}
+		arrives(t, socket)
 		buf, oob := make([]byte, 10), make([]byte, 256)
 		size, oobn, _, _, err := unix.Recvmsg(socket, buf, oob, 0)
 		if err != nil || size != 1 || buf[0] != byte(i) {
@@ -188,19 +190,32 @@ func TestQuestionsAreSteered(t *testing.T) {
 		}
 		_ = unix.Close(fd)
 	}
-	fd := -1
-	err = inside(t, pid, func() (err error) {
-		fd, err = dial(netip.MustParseAddrPort("8.8.8.8:443"), unix.SOCK_DGRAM)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
+	// What is sent to another port does not arrive: the next question does.
+	for _, datagram := range [][2]string{{"x", "8.8.8.8:443"}, {"y", "8.8.8.8:53"}} {
+		text, to := datagram[0], datagram[1]
+		fd := -1
+		if err := inside(t, pid, func() (err error) { fd, err = dial(netip.MustParseAddrPort(to), unix.SOCK_DGRAM); return err }); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		_, _ = unix.Write(fd, []byte(text))
 	}
-	defer unix.Close(fd)
-	_, _ = unix.Write(fd, []byte("x"))
-	time.Sleep(10 * time.Millisecond) // delivered by then: it is the same processor
-	if _, _, err := unix.Recvfrom(n.Sockets()[netpolicy.Datagram4], make([]byte, 10), 0); !errors.Is(err, unix.EAGAIN) {
-		t.Errorf("a datagram to port 443 arrived: %v", err)
+	buf := make([]byte, 10)
+	arrives(t, n.Sockets()[netpolicy.Datagram4])
+	if size, _, err := unix.Recvfrom(n.Sockets()[netpolicy.Datagram4], buf, 0); err != nil || string(buf[:size]) != "y" {
+		t.Errorf("got %q, %v; want the question", buf[:max(size, 0)], err)
+	}
+}
+
+// arrives waits until there is something to read: the kernel may deliver later than the send returns.
+func arrives(t *testing.T, socket int) {
+	t.Helper()
+	n, err := 0, error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(socket), Events: unix.POLLIN}}, 60_000)
+	}
+	if n != 1 || err != nil {
+		t.Fatalf("nothing arrives: %v", err)
 	}
 }
 
