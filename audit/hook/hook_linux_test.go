@@ -195,7 +195,7 @@ func self(t *testing.T) string {
 // wait waits until an event matches.
 func (x *fixture) wait(what string, match func(event.Event) bool) event.Event {
 	x.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		x.mu.Lock()
 		for _, e := range x.events {
 			if match(e) {

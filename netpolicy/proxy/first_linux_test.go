@@ -108,7 +108,7 @@ func TestUnreachable(t *testing.T) {
 		if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, errDenied) {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(firstTime):
 		t.Error("it waits for the client")
 	}
 }
