@@ -24,8 +24,7 @@ const (
 
 // proxies are a company's: they know every name, which is a server of this namespace.
 func proxies(listen func(string) net.Listener) {
-	serve := func(port string, one func(net.Conn, *bufio.Reader) (to, problem string)) {
-		l := listen(port)
+	serve := func(l net.Listener, port string, one func(net.Conn, *bufio.Reader) (to, problem string)) {
 		for {
 			c, err := l.Accept()
 			fail(err)
@@ -48,8 +47,8 @@ func proxies(listen func(string) net.Listener) {
 			}()
 		}
 	}
-	go serve(connectPort, connectOnce)
-	go serve(socksPort, socksOnce)
+	go serve(listen(connectPort), connectPort, connectOnce)
+	go serve(listen(socksPort), socksPort, socksOnce)
 }
 
 func connectOnce(c net.Conn, r *bufio.Reader) (to, problem string) {

@@ -70,15 +70,13 @@ func serve() {
 		fail(err)
 		return l
 	}
-	for _, port := range []string{":80", ":8080"} {
-		go func() { fail(http.Serve(listen(port), handler)) }()
+	secure := tls.NewListener(listen(":443"), &tls.Config{Certificates: []tls.Certificate{pair}})
+	for _, l := range []net.Listener{listen(":80"), listen(":8080"), secure} {
+		go func() { fail(http.Serve(l, handler)) }()
 	}
+	c, err := net.ListenPacket("udp", ":443")
+	fail(err)
 	go func() {
-		fail(http.Serve(tls.NewListener(listen(":443"), &tls.Config{Certificates: []tls.Certificate{pair}}), handler))
-	}()
-	go func() {
-		c, err := net.ListenPacket("udp", ":443")
-		fail(err)
 		for b := make([]byte, 1500); ; {
 			n, _, err := c.ReadFrom(b)
 			fail(err)
@@ -86,8 +84,14 @@ func serve() {
 		}
 	}()
 	proxies(listen)
+	l := listen(":5432")
+	go func() { // whoever sends a line gets it back behind all that was heard before
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			fmt.Println(lines.Text())
+		}
+	}()
 	fmt.Println("ready")
-	for l := listen(":5432"); ; {
+	for {
 		c, err := l.Accept()
 		fail(err)
 		go func() {
@@ -118,6 +122,9 @@ type world struct {
 	helper *exec.Cmd
 	local  int // port of a server on the host's loopback
 
+	servers io.Writer     // their standard input: a line of it comes back behind what they heard
+	marked  chan struct{} // it has
+
 	mu    sync.Mutex
 	heard bytes.Buffer // of all servers
 }
@@ -128,8 +135,17 @@ func (w *world) say(format string, a ...any) {
 	fmt.Fprintf(&w.heard, format+"\n", a...)
 }
 
-// hears returns what the servers heard since the last call.
+// hears returns what the servers heard since the last call, up to now.
 func (w *world) hears() string {
+	w.t.Helper()
+	if _, err := io.WriteString(w.servers, mark+"\n"); err != nil {
+		w.t.Fatal(err)
+	}
+	select {
+	case <-w.marked:
+	case <-time.After(time.Minute):
+		w.t.Fatal("the servers do not answer")
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.heard.String()
@@ -230,18 +246,28 @@ func (w *world) internet() {
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()
 	check(w.t, err)
+	w.servers, err = c.StdinPipe()
+	check(w.t, err)
 	check(w.t, c.Start())
 	w.t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	w.marked = make(chan struct{}, 1)
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() || lines.Text() != "ready" {
 		w.t.Fatal("the servers do not start")
 	}
 	go func() { // ends with the servers
 		for lines.Scan() {
+			if lines.Text() == mark {
+				w.marked <- struct{}{}
+				continue
+			}
 			w.say("%s", lines.Text())
 		}
 	}()
 }
+
+// mark is a line that no server prints of what it hears.
+const mark = "that was all"
 
 var zone = map[string]string{
 	"ok.example.org.": outside, "other.example.org.": outside, "db.example.org.": outside,
