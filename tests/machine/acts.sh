@@ -18,7 +18,7 @@ mapfile -t acts < <("${AGENTOS_BIN:-bin}/act" --list | cut -f1)
 boot() { # boot ROW TEST ACTS: adds what the tests said to the row's results
 	local lock=(); [ -z "${ACTS_LOCK:-}" ] || lock=(flock "$ACTS_LOCK")
 	AGENTOS_RUN="^$2\$" AGENTOS_ACTS=$3 "${lock[@]}" tests/machine/run.sh --only tests/escape "$1" || true
-	tr -d '\r' <"$cache/$1.log" | sed -nE 's/^MACHINE-TEST --- (PASS|FAIL|SKIP): ([A-Za-z]+\/)?([^ ]+) .*/\1 \3/p' >>"$cache/$1.acts"
+	tr -d '\r' <"$cache/$1.log" | sed -nE 's/^MACHINE-TEST +--- (PASS|FAIL|SKIP): ([A-Za-z]+\/)?([^ ]+) .*/\1 \3/p' >>"$cache/$1.acts"
 }
 for row in "${rows[@]}"; do
 	: >"$cache/$row.acts"
