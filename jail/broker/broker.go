@@ -124,3 +124,12 @@ var Notified = append([]string{
 // Sockets is the part of Notified that may be left out when [Config].Sockets is
 // false: read only.
 var Sockets = []string{"bind", "connect"}
+
+// Refused names calls that no jail is allowed and that tell of an attempt to get out of one: the filter may send their refusals here
+// (seccomp.Spec.Report), so that they are recorded. They are refused with EPERM, whoever asks. Not here is what ordinary programs try at their
+// start (io_uring_setup, keyctl): its refusal is no news. Read only.
+var Refused = []string{
+	"mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "mount_setattr", "fsopen", "setns", "unshare", "open_by_handle_at",
+	"bpf", "perf_event_open", "userfaultfd", "init_module", "finit_module", "delete_module", "kexec_load",
+	"fanotify_init", "pidfd_getfd", "reboot", "clock_settime",
+}

@@ -104,6 +104,7 @@ func (w *worker) rule(need uint8) string {
 type about struct {
 	kind        event.Kind
 	path, path2 []byte
+	name        string // of a call that is refused as such
 	flags       uint64
 	need        uint8
 }
@@ -134,6 +135,9 @@ func (w *worker) report(a about, v event.Verdict, e unix.Errno) {
 		JailPid: int32(pid), Exe: exe,
 		Path: string(a.path), Path2: string(a.path2), Flags: uint32(a.flags),
 		Rule: w.rule(a.need),
+	}
+	if a.kind == event.Syscall { // by the seccomp profile
+		ev.Name, ev.Rule = a.name, "[syscalls]"
 	}
 	if a.kind == event.Open || a.kind == event.Create {
 		ev.Dev, ev.Ino = w.st.Dev, w.st.Ino

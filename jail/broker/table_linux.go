@@ -51,5 +51,8 @@ func handlers() [tableSize]handler {
 	} {
 		t[nr] = h
 	}
+	for nr := range refusals {
+		t[nr] = sysRefused
+	}
 	return t
 }

@@ -195,6 +195,9 @@ func (p *prepared) make(s *Server) (err error) {
 		p.reads = s.kernel.opens == nil && opens.Covered(p.rules, jail.ProcMasks)
 		spec.Changes = p.reads && !p.hides
 	}
+	if p.broker {
+		spec.Report = broker.Refused
+	}
 	if p.filter, err = s.filter.Build(spec); err != nil {
 		return err
 	}

@@ -35,6 +35,7 @@ const gapMin = 16
 type decision struct {
 	class  Class
 	notify bool
+	report bool // of a refusal: the broker answers it
 	name   string
 }
 
@@ -72,6 +73,7 @@ func decide(s Spec, number resolver) (map[int]decision, error) {
 		{"allow", s.Allow, allow(len(s.Notify) > 0)},
 		{"notify", s.Notify, notify},
 		{"deny", s.Deny, deny},
+		{"report", s.Report, report},
 	}
 	for _, step := range steps {
 		for _, name := range set(step.names) {
@@ -135,6 +137,12 @@ func deny(d decision) (decision, error) {
 	return d, nil
 }
 
+// report marks a call whose refusal the broker speaks. Who is allowed a call is not asked about.
+func report(d decision) (decision, error) {
+	d.report = d.class == Never || d.class == Refuse || d.name == "unshare" && d.class == Check
+	return d, nil
+}
+
 // rulesFor compiles one decision.
 func rulesFor(nr int, d decision, s Spec) []rule {
 	switch d.class {
@@ -146,7 +154,7 @@ func rulesFor(nr int, d decision, s Spec) []rule {
 	case Check:
 		var out []rule
 		for _, r := range refusals(d.name, s.Userns) {
-			out = append(out, rule{nr: nr, errno: r.errno, conds: r.conds})
+			out = append(out, rule{nr: nr, notify: d.report, errno: r.errno, conds: r.conds})
 		}
 		if d.notify {
 			for _, c := range complement(d.name) {
@@ -155,7 +163,7 @@ func rulesFor(nr int, d decision, s Spec) []rule {
 		}
 		return out
 	case Never, Refuse:
-		return []rule{{nr: nr, errno: eperm}}
+		return []rule{{nr: nr, notify: d.report, errno: eperm}}
 	default:
 		return []rule{{nr: nr, errno: enosys}}
 	}

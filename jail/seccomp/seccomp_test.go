@@ -44,6 +44,7 @@ var specs = map[string]Spec{
 	"mixed": {
 		Allow: []string{"perf_event_open", "personality", "io_uring_setup", "memfd_secret"}, Deny: []string{"ptrace", "ioctl", "kcmp"},
 	},
+	"report":      {Notify: asked, Report: []string{"mount", "unshare", "bpf", "chroot", "getpid", "socket", "kcmp"}, Allow: []string{"chroot"}, Deny: []string{"kcmp"}},
 	"notify-deny": {Notify: asked, Deny: []string{"openat2", "mknod", "connect"}},
 }
 
@@ -121,11 +122,17 @@ func wanted(d decision, userns bool, args [6]uint64) uint32 {
 	case Allow:
 		return otherwise
 	case Never, Refuse:
+		if d.report {
+			return notified
+		}
 		return errnoRet(eperm)
 	case Absent, Hide:
 		return errnoRet(enosys)
 	}
 	if e := refusedBy(d.name, userns, args); e != 0 {
+		if d.report {
+			return notified
+		}
 		return errnoRet(e)
 	}
 	return otherwise
@@ -276,6 +283,29 @@ func TestBitmap(t *testing.T) {
 		t.Errorf("calls outside the bitmap (-want +got):\n%s", d)
 	}
 	t.Logf("longest way: %d instructions (%s), program %d instructions", worst, most, len(prog))
+}
+
+// TestReport: of the names in Report those are asked about that are refused whatever their arguments, and unshare where it is.
+func TestReport(t *testing.T) {
+	prog := build(t, specs["report"])
+	for name, want := range map[string]uint32{
+		"mount": notified, "bpf": notified, "kcmp": notified, "chroot": allowed, "getpid": allowed, "setns": errnoRet(eperm), "unshare": allowed,
+	} {
+		nr, ok := number(name)
+		if !ok {
+			t.Fatalf("no number of %s", name)
+		}
+		if got := eval(t, prog, data{nr: uint32(nr), arch: auditArch()}).ret; got != want {
+			t.Errorf("%s: got %#x, want %#x", name, got, want)
+		}
+	}
+	nr, _ := number("unshare")
+	if got := eval(t, prog, data{nr: uint32(nr), arch: auditArch(), args: [6]uint64{unix.CLONE_NEWUSER}}).ret; got != notified {
+		t.Errorf("unshare(CLONE_NEWUSER): got %#x, want %#x", got, notified)
+	}
+	if (Spec{Report: []string{"mount"}}).Key() == (Spec{}).Key() {
+		t.Error("two specs with one key")
+	}
 }
 
 func TestDeterministic(t *testing.T) {

@@ -24,6 +24,10 @@ type Spec struct {
 	// file: the kernel asks somebody else about the rest.
 	Changes bool `json:"changes,omitempty"`
 
+	// Report are names of calls that the broker refuses in the filter's place, so that it can say so: those that the
+	// profile refuses with EPERM whatever their arguments, and unshare. Elsewhere, and for others, it changes nothing.
+	Report []string `json:"report,omitempty"`
+
 	// Userns permits new user, pid and network namespaces by clone and unshare,
 	// which browsers want for their own confinement. It opens much kernel code
 	// that checks capabilities in the caller's user namespace.
@@ -72,7 +76,7 @@ func Hash(p Program) string {
 
 // Key is equal for specs that mean the same program in one build of AgentOS.
 func (s Spec) Key() string {
-	s.Allow, s.Deny, s.Notify = set(s.Allow), set(s.Deny), set(s.Notify)
+	s.Allow, s.Deny, s.Notify, s.Report = set(s.Allow), set(s.Deny), set(s.Notify), set(s.Report)
 	if s.Profile == "" {
 		s.Profile = Default
 	}

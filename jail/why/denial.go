@@ -24,13 +24,15 @@ type Denial struct {
 	Count   uint64 // how often, one after the other
 }
 
-// Of makes a denial of an event; ok is false when it is none, or none that a rule
-// could allow.
+// Of makes a denial of an event; ok is false when it is none, or none that the policy is
+// about.
 func Of(e *event.Event) (d Denial, ok bool) {
 	switch e.Kind.Class() {
 	case event.File, event.Program, event.Net:
 	default:
-		return d, false
+		if e.Kind != event.Syscall {
+			return d, false
+		}
 	}
 	if !e.Denied() {
 		return d, false
