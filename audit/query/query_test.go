@@ -375,3 +375,22 @@ func TestFieldsAreDocumented(t *testing.T) {
 		}
 	}
 }
+
+func TestComplete(t *testing.T) {
+	for word, want := range map[string]string{
+		"kind=ex": "kind=exec", "kind=open,": "kind=open,exec", "session=f": "session=fix", "verdict=": "verdict=deny", "": "denied\tit was refused, and not to the jail check",
+	} {
+		found := false
+		for _, c := range Complete(word, []string{"fix"}) {
+			found = found || c == want
+		}
+		if !found {
+			t.Errorf("%q: %q is not offered", word, want)
+		}
+	}
+	for _, f := range fields {
+		if !strings.Contains(Help(), "  "+f.name+" ") {
+			t.Errorf("help leaves out %s", f.name)
+		}
+	}
+}
