@@ -246,8 +246,8 @@ func (p *program) laid(sessions bool) func([]byte, *segment.Record) []byte {
 	}
 }
 
-// enough ends a search early.
-var enough = errors.New("enough")
+// errEnough ends a search early.
+var errEnough = errors.New("enough")
 
 // printing returns what prints a record: for people, with its session where there may be
 // several, or as a line of JSON.
@@ -345,11 +345,11 @@ func (p *program) auditQuery() *cobra.Command {
 					}
 				}
 				if n == limit {
-					return enough
+					return errEnough
 				}
 				return nil
 			})
-			if err != nil && !errors.Is(err, enough) {
+			if err != nil && !errors.Is(err, errEnough) {
 				return err
 			}
 			switch {
