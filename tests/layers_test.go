@@ -88,7 +88,9 @@ var floors = []struct {
 	{3, rootSide, "jail/inside", "what runs as pid 1: executes jail's blueprint with the broker's help"},
 	{3, userSide, "orchestrator", "sessions of one user; reaches root through the gate only"},
 
-	{4, userSide, "cmd/agentos", "the command line"},
+	{4, userSide, "orchestrator/records", "the logs of a user's sessions, found, opened and followed; decides nothing about records"},
+
+	{5, userSide, "cmd/agentos", "the command line"},
 	{5, rootSide, "cmd/agentos-helper", "wires jail/helper"},
 	{4, rootSide, "cmd/agentos-init", "wires jail's init"},
 	{4, userSide, "tests/agents/model", "the scripted model that real agents talk to in their tests"},

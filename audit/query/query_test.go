@@ -43,89 +43,91 @@ var (
 	every   = []*segment.Record{denied, written, missing, ran, renamed, reached, six, docker, forked, left, lost, timeles}
 )
 
+var matches = []struct {
+	text string
+	want []*segment.Record
+}{
+	{"", every},
+	{" \n\t", every},
+	{"kind=open", []*segment.Record{denied, written, missing}},
+	{"kind = open", []*segment.Record{denied, written, missing}},
+	{"kind==open,rename", []*segment.Record{denied, written, missing, renamed}},
+	{"kind=file", []*segment.Record{denied, written, missing, renamed}},
+	{"kind=exec", []*segment.Record{ran}},
+	{"class=exec", []*segment.Record{ran, forked, left}},
+	{"kind!=open class=file", []*segment.Record{renamed}},
+	{"verdict=deny", []*segment.Record{denied, six, docker, timeles}},
+	{"denied", []*segment.Record{denied, six, docker, timeles}},
+	{"denied=no class=net", []*segment.Record{reached}},
+	{"verdict=none", []*segment.Record{forked, left, lost}},
+	{"failed", []*segment.Record{missing}},
+	{"altered", []*segment.Record{written, renamed}},
+	{"access=write", []*segment.Record{written, renamed}},
+	{"access=read,exec", []*segment.Record{denied, missing, ran}},
+	{"path=.env", []*segment.Record{denied}},
+	{"path=**/.env", []*segment.Record{denied}},
+	{"path=/w/*.{json,env}", []*segment.Record{denied, missing}},
+	{"path=/w/**", []*segment.Record{denied, written, missing, renamed}},
+	{"path=~/.ssh/**", []*segment.Record{renamed}},
+	{"path='/w/a b.txt'", []*segment.Record{written}},
+	{`path="/w/a\x20b.txt"`, []*segment.Record{written}},
+	{`path=/w/a\ b.txt`, []*segment.Record{written}},
+	{"path=/run/**", []*segment.Record{docker}},
+	{"path~^/w/a", []*segment.Record{written}},
+	{"path~'(env|json)$'", []*segment.Record{denied, missing}},
+	{"exe~node", []*segment.Record{denied}},
+	{"exe=node,sed", []*segment.Record{denied, written}},
+	{"exe!~node class=file", []*segment.Record{written, missing, renamed}},
+	{`exe="" kind=open`, []*segment.Record{missing}},
+	{"rule", []*segment.Record{denied}},
+	{"not rule denied", []*segment.Record{six, docker, timeles}},
+	{"rule=strict*deny*", []*segment.Record{denied}},
+	{"rule~strict.toml:12", []*segment.Record{denied}},
+	{"arg=http*", []*segment.Record{ran}},
+	{"cmd~'-s http'", []*segment.Record{ran}},
+	{"comm=\"it's\"", []*segment.Record{missing}},
+	{"host=*.example.com", []*segment.Record{reached}},
+	{"host~^api", []*segment.Record{reached}},
+	{"host=10.1.*", []*segment.Record{reached}},
+	{"name=mount", []*segment.Record{timeles}},
+	{"host=mount", nil},
+	{"addr=10.0.0.0/8", []*segment.Record{reached}},
+	{"addr=fe80::1", []*segment.Record{six}},
+	{"addr=10.1.2.3:443", []*segment.Record{reached}},
+	{"addr=*.sock", []*segment.Record{docker}},
+	{"port=443,5432", []*segment.Record{reached, six}},
+	{"port>=1024", []*segment.Record{six}},
+	{"pid=12", []*segment.Record{denied}},
+	{"pid=4001", []*segment.Record{denied}},
+	{"ppid=4001", []*segment.Record{ran}},
+	{"errno=EACCES", []*segment.Record{denied, docker}},
+	{"errno=enoent,1", []*segment.Record{missing, six}},
+	{"errno", []*segment.Record{denied, missing, six, docker}},
+	{"code<0", []*segment.Record{left}},
+	{"ino=18446744073709551615", []*segment.Record{written}},
+	{"flags=0o1101", []*segment.Record{written}},
+	{"count>10", []*segment.Record{lost}},
+	{"seq=9", []*segment.Record{timeles}},
+	{"any~evil", []*segment.Record{ran}},
+	{"any~'a b'", []*segment.Record{written}},
+	{"since=2h kind=exec", []*segment.Record{ran}},
+	{"since=30m", nil},
+	{"until=30m kind=exec", []*segment.Record{ran}},
+	{"time<13:31 kind=exec", []*segment.Record{ran}},
+	{"time>=2026-11-22T13:30 kind=exec", []*segment.Record{ran}},
+	{"not time<now", []*segment.Record{timeles}},
+	{"kind=exec or kind=rename and verdict=deny", []*segment.Record{ran}},
+	{"(kind=exec or kind=rename) and verdict=allow", []*segment.Record{ran, renamed}},
+	{"(kind=exec || kind=rename)&&!exe~curl", []*segment.Record{renamed}},
+	{"not (class=file or class=exec or class=net)", []*segment.Record{lost, timeles}},
+	{"cut", nil},
+	{"session=fix* kind=exec", []*segment.Record{ran}},
+	{"session=c0ffee kind=exec", []*segment.Record{ran}},
+	{"session=other", nil},
+}
+
 func TestMatch(t *testing.T) {
-	for _, c := range []struct {
-		text string
-		want []*segment.Record
-	}{
-		{"", every},
-		{" \n\t", every},
-		{"kind=open", []*segment.Record{denied, written, missing}},
-		{"kind = open", []*segment.Record{denied, written, missing}},
-		{"kind==open,rename", []*segment.Record{denied, written, missing, renamed}},
-		{"kind=file", []*segment.Record{denied, written, missing, renamed}},
-		{"kind=exec", []*segment.Record{ran}},
-		{"class=exec", []*segment.Record{ran, forked, left}},
-		{"kind!=open class=file", []*segment.Record{renamed}},
-		{"verdict=deny", []*segment.Record{denied, six, docker, timeles}},
-		{"denied", []*segment.Record{denied, six, docker, timeles}},
-		{"denied=no class=net", []*segment.Record{reached}},
-		{"verdict=none", []*segment.Record{forked, left, lost}},
-		{"failed", []*segment.Record{missing}},
-		{"altered", []*segment.Record{written, renamed}},
-		{"access=write", []*segment.Record{written, renamed}},
-		{"access=read,exec", []*segment.Record{denied, missing, ran}},
-		{"path=.env", []*segment.Record{denied}},
-		{"path=**/.env", []*segment.Record{denied}},
-		{"path=/w/*.{json,env}", []*segment.Record{denied, missing}},
-		{"path=/w/**", []*segment.Record{denied, written, missing, renamed}},
-		{"path=~/.ssh/**", []*segment.Record{renamed}},
-		{"path='/w/a b.txt'", []*segment.Record{written}},
-		{`path="/w/a\x20b.txt"`, []*segment.Record{written}},
-		{`path=/w/a\ b.txt`, []*segment.Record{written}},
-		{"path=/run/**", []*segment.Record{docker}},
-		{"path~^/w/a", []*segment.Record{written}},
-		{"path~'(env|json)$'", []*segment.Record{denied, missing}},
-		{"exe~node", []*segment.Record{denied}},
-		{"exe=node,sed", []*segment.Record{denied, written}},
-		{"exe!~node class=file", []*segment.Record{written, missing, renamed}},
-		{`exe="" kind=open`, []*segment.Record{missing}},
-		{"rule", []*segment.Record{denied}},
-		{"not rule denied", []*segment.Record{six, docker, timeles}},
-		{"rule=strict*deny*", []*segment.Record{denied}},
-		{"rule~strict.toml:12", []*segment.Record{denied}},
-		{"arg=http*", []*segment.Record{ran}},
-		{"cmd~'-s http'", []*segment.Record{ran}},
-		{"comm=\"it's\"", []*segment.Record{missing}},
-		{"host=*.example.com", []*segment.Record{reached}},
-		{"host~^api", []*segment.Record{reached}},
-		{"host=10.1.*", []*segment.Record{reached}},
-		{"name=mount", []*segment.Record{timeles}},
-		{"host=mount", nil},
-		{"addr=10.0.0.0/8", []*segment.Record{reached}},
-		{"addr=fe80::1", []*segment.Record{six}},
-		{"addr=10.1.2.3:443", []*segment.Record{reached}},
-		{"addr=*.sock", []*segment.Record{docker}},
-		{"port=443,5432", []*segment.Record{reached, six}},
-		{"port>=1024", []*segment.Record{six}},
-		{"pid=12", []*segment.Record{denied}},
-		{"pid=4001", []*segment.Record{denied}},
-		{"ppid=4001", []*segment.Record{ran}},
-		{"errno=EACCES", []*segment.Record{denied, docker}},
-		{"errno=enoent,1", []*segment.Record{missing, six}},
-		{"errno", []*segment.Record{denied, missing, six, docker}},
-		{"code<0", []*segment.Record{left}},
-		{"ino=18446744073709551615", []*segment.Record{written}},
-		{"flags=0o1101", []*segment.Record{written}},
-		{"count>10", []*segment.Record{lost}},
-		{"seq=9", []*segment.Record{timeles}},
-		{"any~evil", []*segment.Record{ran}},
-		{"any~'a b'", []*segment.Record{written}},
-		{"since=2h kind=exec", []*segment.Record{ran}},
-		{"since=30m", nil},
-		{"until=30m kind=exec", []*segment.Record{ran}},
-		{"time<13:31 kind=exec", []*segment.Record{ran}},
-		{"time>=2026-11-22T13:30 kind=exec", []*segment.Record{ran}},
-		{"not time<now", []*segment.Record{timeles}},
-		{"kind=exec or kind=rename and verdict=deny", []*segment.Record{ran}},
-		{"(kind=exec or kind=rename) and verdict=allow", []*segment.Record{ran, renamed}},
-		{"(kind=exec || kind=rename)&&!exe~curl", []*segment.Record{renamed}},
-		{"not (class=file or class=exec or class=net)", []*segment.Record{lost, timeles}},
-		{"cut", nil},
-		{"session=fix* kind=exec", []*segment.Record{ran}},
-		{"session=c0ffee kind=exec", []*segment.Record{ran}},
-		{"session=other", nil},
-	} {
+	for _, c := range matches {
 		q, err := Parse(c.text, env)
 		if err != nil {
 			t.Errorf("%s: %v", c.text, err)
@@ -372,6 +374,25 @@ func TestFieldsAreDocumented(t *testing.T) {
 	for _, f := range Fields() {
 		if row := "| `" + f.Name + "` | " + f.Doc + " |\n"; !strings.Contains(string(page), row) {
 			t.Errorf("docs/audit.md has no row %s", row)
+		}
+	}
+}
+
+func TestComplete(t *testing.T) {
+	for word, want := range map[string]string{
+		"kind=ex": "kind=exec", "kind=open,": "kind=open,exec", "session=f": "session=fix", "verdict=": "verdict=deny", "": "denied\tit was refused, and not to the jail check",
+	} {
+		found := false
+		for _, c := range Complete(word, []string{"fix"}) {
+			found = found || c == want
+		}
+		if !found {
+			t.Errorf("%q: %q is not offered", word, want)
+		}
+	}
+	for _, f := range fields {
+		if !strings.Contains(Help(), "  "+f.name+" ") {
+			t.Errorf("help leaves out %s", f.name)
 		}
 	}
 }

@@ -21,7 +21,7 @@ type log struct {
 	closed int
 }
 
-var pause = errors.New("pause")
+var errPause = errors.New("pause")
 
 func (l *log) Next() (segment.Record, error) {
 	if len(l.steps) == 0 {
@@ -33,7 +33,7 @@ func (l *log) Next() (segment.Record, error) {
 	case int:
 		return segment.Record{Event: event.Event{Time: zero.Add(time.Duration(s) * time.Second), Jail: l.name}}, nil
 	case error:
-		if s == pause {
+		if s == errPause {
 			return segment.Record{}, io.EOF
 		}
 		return segment.Record{}, s
@@ -83,8 +83,8 @@ func TestTimeline(t *testing.T) {
 		"no time":       {[]*log{{name: "a", steps: []any{2, "none", 3}}, {name: "b", steps: []any{3}}}, 1, "a2 a- a3 b3 |"},
 		"problem":       {[]*log{{name: "a", steps: []any{1, bad, bad, 3}}, {name: "b", steps: []any{2}}}, 1, "a1 a! a! b2 a3 |"},
 		"broken":        {[]*log{{name: "a", steps: []any{1, broken, 3}}, {name: "b", steps: []any{2}}}, 1, "a1 a! b2 |"},
-		"follow":        {[]*log{{name: "a", live: true, steps: []any{1, pause, 5, pause, pause, 7}}, {name: "b", live: true, steps: []any{2, pause, 3}}}, 5, "a1 b2 | b3 a5 | | a7 | |"},
-		"dead":          {[]*log{{name: "a", steps: []any{1, pause, 5}}}, 2, "a1 | |"},
+		"follow":        {[]*log{{name: "a", live: true, steps: []any{1, errPause, 5, errPause, errPause, 7}}, {name: "b", live: true, steps: []any{2, errPause, 3}}}, 5, "a1 b2 | b3 a5 | | a7 | |"},
+		"dead":          {[]*log{{name: "a", steps: []any{1, errPause, 5}}}, 2, "a1 | |"},
 	} {
 		tl := &Timeline{}
 		for _, l := range c.logs {

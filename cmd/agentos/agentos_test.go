@@ -212,7 +212,7 @@ func TestRecordLinesCannotAct(t *testing.T) {
 	evil := "\x1b[2J\n\u202eevil"
 	for _, k := range event.Kinds() {
 		p := &program{out: newPrinter(nil, true)}
-		print := p.record(true)
+		print := p.laid(true)
 		head := print(nil, record(event.Event{Kind: event.Open}))
 		r := record(event.Event{Kind: k, Comm: evil, Exe: evil, Path: evil, Path2: evil, Addr: evil, Name: evil, Detail: evil, Rule: evil, Argv: []string{evil, evil}})
 		if s := string(print(nil, r)); len(head) == 0 || strings.Count(s, "\n") != 1 || strings.ContainsAny(s, "\x1b\u202e") {
@@ -242,13 +242,6 @@ func TestJSONCannotAct(t *testing.T) {
 	var back map[string]string
 	if err := json.Unmarshal(text, &back); err != nil || back["a"] != evil || strings.ContainsAny(string(text), "\x1b\x7f\u009b\u202e\u200b\U000e0001") || !strings.Contains(string(text), "ä日") {
 		t.Errorf("%v: %q", err, text)
-	}
-}
-
-func TestReceiptLine(t *testing.T) {
-	got := receipt(`{"tier":"C","policy":"strict","checks":[{"name":"a","good":true},{"name":"b","good":false}],"missing":[{"guarantee":"bpf-lsm"}]}`)
-	if want := "policy strict, tier C, jail check: 1 of 2 held, not: b; without bpf-lsm"; got != want {
-		t.Errorf("got %q", got)
 	}
 }
 

@@ -103,9 +103,10 @@ func (p *program) followNet(ctx context.Context, g orchestrator.Gate, session st
 	if err != nil {
 		return err
 	}
-	v := &review{p: p, gate: g, sel: &selection{session: session, query: q}, follow: true}
-	err = v.single(ctx, asJSON)
-	if bad := v.end(); err == nil {
+	v := p.reader(g, &selection{session: session, query: q})
+	v.Follow = true
+	err = p.single(ctx, v, asJSON)
+	if bad := v.Close(); err == nil {
 		err = bad
 	}
 	return err

@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"encoding/json"
@@ -8,29 +8,25 @@ import (
 
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/audit/segment"
-	"github.com/agentos/agentos/audit/view"
 )
 
-// record lays records out for people: the receipt, which is JSON, becomes a line,
-// and pid 1 of a jail is called what it is.
-func (p *program) record(sessions bool) func([]byte, *segment.Record) []byte {
-	t := &view.Table{Color: p.out.color, Width: p.width(), Location: time.Local, Session: sessions}
-	return func(dst []byte, r *segment.Record) []byte {
-		said := *r
-		if r.Kind == event.Receipt {
-			said.Path, said.Detail = "", receipt(r.Detail)
-		}
-		if r.Kind == event.Policy {
-			said.Name, said.Detail = "", swapped(r.Detail)
-		}
-		if r.Kind == event.Grant {
-			said.Detail = granted(r.Detail)
-		}
-		if r.JailPid == 1 {
-			said.Comm = "init"
-		}
-		return t.Append(dst, &said)
+// Told returns r as people are told of it: what is JSON for programs (a receipt, a change
+// of policy, a grant) becomes a line, and pid 1 of a jail is called what it is. Times of
+// day in such a line are those of loc.
+func Told(r *segment.Record, loc *time.Location) segment.Record {
+	said := *r
+	switch r.Kind {
+	case event.Receipt:
+		said.Path, said.Detail = "", receipt(r.Detail)
+	case event.Policy:
+		said.Name, said.Detail = "", swapped(r.Detail)
+	case event.Grant:
+		said.Detail = granted(r.Detail, loc)
 	}
+	if r.JailPid == 1 {
+		said.Comm = "init"
+	}
+	return said
 }
 
 // receipt says in a line what the jail check found; --json has all of it.
@@ -84,7 +80,7 @@ func swapped(detail string) string {
 }
 
 // granted says in a line who granted or forbade a session something, or was not allowed to.
-func granted(detail string) string {
+func granted(detail string, loc *time.Location) string {
 	var s struct {
 		What           string
 		UID, ID, Owner int
@@ -106,7 +102,7 @@ func granted(detail string) string {
 	}
 	text := fmt.Sprintf("uid %d made %s %d", s.UID, what, s.ID)
 	if !s.Until.IsZero() {
-		text += ", until " + s.Until.Local().Format("15:04:05")
+		text += ", until " + s.Until.In(loc).Format("15:04:05")
 	}
 	return text
 }
