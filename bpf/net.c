@@ -16,7 +16,7 @@ const struct address *_address __attribute__((unused)); /* keeps the type in the
 #define IPPROTO_ICMP 1
 #define IPPROTO_ICMPV6 58
 
-#define REFUSE 0 /* the caller gets EPERM */
+#define REFUSE 0 /* the caller gets EPERM, unless deny was said */
 #define PASS 1
 
 struct address {
@@ -30,6 +30,16 @@ struct net_record {
 	struct record rec;
 	struct address to;
 };
+
+/* deny refuses a connection or a datagram by the error that the kernel's own prohibitions have (routes,
+ * Landlock): programs go on with their next address.
+ */
+static __always_inline int deny(u16 kind)
+{
+	if (kind != KIND_BIND)
+		bpf_set_retval(-EACCES);
+	return REFUSE;
+}
 
 /* jail_now is the slot of the calling task, -1 when its group is not a known jail. */
 static __always_inline int jail_now(void)
@@ -107,11 +117,11 @@ static __always_inline int settle(struct bpf_sock_addr *ctx, u16 kind, bool v6, 
 	int slot = jail_now();
 
 	if (slot < 0)
-		return REFUSE; /* below the parent of all jails, but none of them */
+		return deny(kind); /* below the parent of all jails, but none of them */
 	u32 key = slot;
 	struct jail *jail = bpf_map_lookup_elem(&slots, &key);
 	if (!jail || !jail->id)
-		return REFUSE;
+		return deny(kind);
 	/* Not init either: on tier C its broker connects for the agent. */
 	if (jail->flags & JAIL_SETUP)
 		return PASS;
@@ -145,13 +155,13 @@ static __always_inline int settle(struct bpf_sock_addr *ctx, u16 kind, bool v6, 
 	if (allow)
 		r.rec.flags = REC_ALLOW;
 	else if (flags & JAIL_ENFORCE)
-		r.rec.error = EPERM;
+		r.rec.error = EACCES;
 	else
 		r.rec.flags = REC_ALLOW | REC_PERMITTED;
 	int lost = send_record(&r.rec, key, sizeof(r));
-	if (!(r.rec.flags & REC_ALLOW))
-		return REFUSE;
-	return lost && (flags & JAIL_STRICT) && (flags & JAIL_ENFORCE) ? REFUSE : PASS;
+	if (!(r.rec.flags & REC_ALLOW) || (lost && (flags & JAIL_STRICT) && (flags & JAIL_ENFORCE)))
+		return deny(kind);
+	return PASS;
 }
 
 SEC("cgroup/connect4")

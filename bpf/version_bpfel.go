@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "8d642b7a678a0fa2"
+const version = "4266e8754d17a99e"

@@ -154,6 +154,7 @@ const (
 	Denied EventKind = "denied" // a connection was refused; Why
 	Failed EventKind = "failed" // a connection was allowed, and nobody answered; Why
 	Cut    EventKind = "cut"    // a budget ended a connection
+	Broken EventKind = "broken" // netd ended, and the connection with it; the helper's own, who does not know the bytes; Why
 	Ask    EventKind = "ask"    // a name waits for [VerbDecide]
 	Lost   EventKind = "lost"   // Count events of the jail were not sent, because too many came
 )

@@ -202,8 +202,8 @@ func TestNestedGroup(t *testing.T) {
 	if err := inner.command(deniedTrue(t, dir)).Run(); !refused(err) {
 		t.Errorf("in a nested group: %v, want it refused", err)
 	}
-	if got := inner.act("dial", "tcp", "10.0.0.1:80"); got != "EPERM" {
-		t.Errorf("dial in a nested group: %s, want EPERM", got)
+	if got := inner.act("dial", "tcp", "10.0.0.1:80"); got != "EACCES" {
+		t.Errorf("dial in a nested group: %s, want EACCES", got)
 	}
 }
 
@@ -220,8 +220,8 @@ func TestUnknownGroup(t *testing.T) {
 	if err := stray.command(deniedTrue(t, dir)).Run(); err != nil {
 		t.Errorf("exec: %v", err)
 	}
-	if got := stray.act("dial", "udp", "10.0.0.1:53"); got != "EPERM" {
-		t.Errorf("dial: %s, want EPERM", got)
+	if got := stray.act("dial", "udp", "10.0.0.1:53"); got != "EACCES" {
+		t.Errorf("dial: %s, want EACCES", got)
 	}
 }
 

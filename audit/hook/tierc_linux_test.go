@@ -124,12 +124,12 @@ func TestLoopbackOnly(t *testing.T) {
 	for _, c := range []struct{ act, network, addr, want string }{
 		{"dial", "tcp", l.Addr().String(), "ok"},
 		{"dial", "udp", "127.0.0.9:9", "ok"},
-		{"dial", "tcp", "10.0.0.1:80", "EPERM"},
-		{"dial", "udp", "10.0.0.1:53", "EPERM"},
-		{"dial", "tcp", "[::ffff:10.0.0.1]:80", "EPERM"},
-		{"dial", "tcp", "[fd00::1]:80", "EPERM"},
+		{"dial", "tcp", "10.0.0.1:80", "EACCES"},
+		{"dial", "udp", "10.0.0.1:53", "EACCES"},
+		{"dial", "tcp", "[::ffff:10.0.0.1]:80", "EACCES"},
+		{"dial", "tcp", "[fd00::1]:80", "EACCES"},
 		{"raw", "", "", "EPERM"},
-		{"sendto", "", "", "EPERM"},
+		{"sendto", "", "", "EACCES"},
 	} {
 		if got := j.act(c.act, c.network, c.addr); got != c.want {
 			t.Errorf("%s %s %s: %s, want %s", c.act, c.network, c.addr, got, c.want)
@@ -140,7 +140,7 @@ func TestLoopbackOnly(t *testing.T) {
 		addr string
 	}{{event.Connect, "10.0.0.1:80"}, {event.Connect, "10.0.0.1:53"}, {event.Connect, "[fd00::1]:80"}, {event.Send, "10.0.0.1:53"}} {
 		x.wait("refused "+want.addr, func(e event.Event) bool {
-			return e.Kind == want.kind && e.Verdict == event.Deny && e.Addr == want.addr && e.Errno == int(syscall.EPERM)
+			return e.Kind == want.kind && e.Verdict == event.Deny && e.Addr == want.addr && e.Errno == int(syscall.EACCES)
 		})
 	}
 	x.wait("allowed connect", func(e event.Event) bool {
@@ -199,8 +199,8 @@ func TestAdoption(t *testing.T) {
 	if out, err := j.command("/bin/echo", "meanwhile").CombinedOutput(); err != nil { // nobody is there, all is enforced and kept
 		t.Fatalf("%s: %v", out, err)
 	}
-	if got := j.act("dial", "tcp", "10.0.0.1:80"); got != "EPERM" {
-		t.Errorf("dial without a helper: %s, want EPERM", got)
+	if got := j.act("dial", "tcp", "10.0.0.1:80"); got != "EACCES" {
+		t.Errorf("dial without a helper: %s, want EACCES", got)
 	}
 	h, _, err := Load(x.opts)
 	if err != nil {

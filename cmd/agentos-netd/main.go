@@ -2,7 +2,7 @@
 // their DNS questions and makes their connections, by rules that the helper gives it.
 //
 // The helper starts it, unprivileged, with descriptor 3 connected to itself (package netpolicy says what is
-// spoken there) and nothing else open. It takes no arguments, reads no files and no environment. It
+// spoken there), a seccomp filter as descriptor 4, and nothing else open. It takes no arguments, reads no files and no environment. It
 // confines itself before it reads its first request, and ends when the helper's end closes.
 package main
 
@@ -17,7 +17,10 @@ import (
 	"github.com/agentos/agentos/netpolicy/daemon"
 )
 
-const control = 3
+const (
+	control = 3
+	filter  = 4
+)
 
 func main() {
 	if err := run(); err != nil {
@@ -35,6 +38,12 @@ func run() error {
 		return err
 	}
 	if err := confine.Confine(); err != nil {
+		return err
+	}
+	program := os.NewFile(filter, "filter")
+	err := confine.Filter(program)
+	_ = program.Close()
+	if err != nil {
 		return err
 	}
 	conn, err := packet.New(control)

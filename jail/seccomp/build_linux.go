@@ -20,7 +20,21 @@ const maxInsns = 4096
 //
 // Errors: *[Error] for a mistake in the spec.
 func Build(s Spec) (Program, error) {
-	p, filter, err := compile(s)
+	p, err := newPlan(s, number)
+	if err != nil {
+		return nil, err
+	}
+	return assemble(p)
+}
+
+// BuildNetd compiles the filter of agentos-netd for this machine's architecture: it may use the sockets that
+// it was handed, dial TCP and UDP, and ask for routes. What it never calls is answered with EPERM, or with
+// ENOSYS where [Build] does for every program.
+func BuildNetd() (Program, error) { return assemble(newNetdPlan(number)) }
+
+// assemble makes the program of a plan.
+func assemble(p *plan) (Program, error) {
+	filter, err := compile(p)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +53,11 @@ func Build(s Spec) (Program, error) {
 // PFC returns the filter in libseccomp's pseudo code, after a line for each
 // part of the guard. For people and golden files.
 func PFC(s Spec) (string, error) {
-	p, filter, err := compile(s)
+	p, err := newPlan(s, number)
+	if err != nil {
+		return "", err
+	}
+	filter, err := compile(p)
 	if err != nil {
 		return "", err
 	}
@@ -63,20 +81,16 @@ func Version() string {
 }
 
 // compile makes the libseccomp filter. The caller releases it.
-func compile(s Spec) (*plan, *lib.ScmpFilter, error) {
-	p, err := newPlan(s, number)
-	if err != nil {
-		return nil, nil, err
-	}
+func compile(p *plan) (*lib.ScmpFilter, error) {
 	filter, err := lib.NewFilter(lib.ActAllow)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make filter: %w", err)
+		return nil, fmt.Errorf("make filter: %w", err)
 	}
 	if err := fill(filter, p); err != nil {
 		filter.Release()
-		return nil, nil, err
+		return nil, err
 	}
-	return p, filter, nil
+	return filter, nil
 }
 
 func fill(filter *lib.ScmpFilter, p *plan) error {

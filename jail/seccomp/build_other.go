@@ -12,6 +12,11 @@ func Build(Spec) (Program, error) {
 	return nil, fmt.Errorf("build filter: libseccomp: %w", errors.ErrUnsupported)
 }
 
+// BuildNetd needs Linux, cgo and libseccomp; here it answers [errors.ErrUnsupported].
+func BuildNetd() (Program, error) {
+	return nil, fmt.Errorf("build filter: libseccomp: %w", errors.ErrUnsupported)
+}
+
 // PFC needs Linux, cgo and libseccomp; here it answers [errors.ErrUnsupported].
 func PFC(Spec) (string, error) {
 	return "", fmt.Errorf("build filter: libseccomp: %w", errors.ErrUnsupported)

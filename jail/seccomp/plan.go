@@ -37,6 +37,8 @@ type decision struct {
 	notify bool
 	report bool // of a refusal: the broker answers it
 	name   string
+
+	refusals []refusal // of a checked call, instead of the default profile's
 }
 
 // newPlan decides every number below limit.
@@ -45,6 +47,11 @@ func newPlan(s Spec, number resolver) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	return compiled(decisions, s), nil
+}
+
+// compiled makes the rules of decisions.
+func compiled(decisions map[int]decision, s Spec) *plan {
 	p := &plan{spans: gaps(decisions)}
 	for nr := range limit {
 		if inside(p.spans, nr) {
@@ -52,7 +59,7 @@ func newPlan(s Spec, number resolver) (*plan, error) {
 		}
 		p.rules = append(p.rules, rulesFor(nr, decisions[nr], s)...)
 	}
-	return p, nil
+	return p
 }
 
 // decide applies the policy's names to the profile. Numbers that are missing
@@ -153,7 +160,11 @@ func rulesFor(nr int, d decision, s Spec) []rule {
 		return nil
 	case Check:
 		var out []rule
-		for _, r := range refusals(d.name, s.Userns) {
+		refused := d.refusals
+		if refused == nil {
+			refused = refusals(d.name, s.Userns)
+		}
+		for _, r := range refused {
 			out = append(out, rule{nr: nr, notify: d.report, errno: r.errno, conds: r.conds})
 		}
 		if d.notify {

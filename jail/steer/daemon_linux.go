@@ -63,8 +63,9 @@ type served struct {
 	generation uint64
 	rules      netpolicy.Rules
 	limits     netpolicy.Limits
-	refused    error // by the netd of now: it has no network
-	leaving    bool  // it is being removed
+	refused    error                           // by the netd of now: it has no network
+	leaving    bool                            // it is being removed
+	open       map[uint64]netpolicy.Connection // at the netd of now, as it told
 	queue      *queue
 }
 
@@ -87,7 +88,7 @@ func NewDaemon(o Options) *Daemon {
 // that ends with Remove; it may block. The error is netd's refusal, or that
 // there is none.
 func (d *Daemon) Add(ctx context.Context, jail string, n *Net, rules netpolicy.Rules, limits netpolicy.Limits, sink func(netpolicy.Event)) error {
-	v := &served{id: jail, sockets: n.Sockets(), generation: 1, rules: rules, limits: limits, queue: newQueue(jail, sink)}
+	v := &served{id: jail, sockets: n.Sockets(), generation: 1, rules: rules, limits: limits, open: map[uint64]netpolicy.Connection{}, queue: newQueue(jail, sink)}
 	d.start()
 	err := d.waitUp(ctx)
 	var conn *packet.Conn

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/jail/packet"
+	"github.com/agentos/agentos/jail/seccomp"
 	"github.com/agentos/agentos/netpolicy"
 )
 
@@ -47,6 +49,7 @@ func (d *Daemon) once(ctx context.Context) error {
 	read := make(chan error, 1)
 	go func() { // ends with the conversation
 		read <- d.read(conn)
+		d.broken()
 		d.fail()
 	}()
 	if err = d.bring(ctx, conn); err == nil {
@@ -84,9 +87,15 @@ func (d *Daemon) spawn() (conn *packet.Conn, end func(), err error) {
 		return fail(err)
 	}
 	defer stderr.Close()
-	files := []*os.File{null, null, stderr, theirs} // the last is descriptor 3
+	filter, err := filter()
+	if err != nil {
+		_ = said.Close()
+		return fail(err)
+	}
+	defer filter.Close()
+	files := []*os.File{null, null, stderr, theirs, filter} // the last are descriptors 3 and 4
 	// The child moves its descriptors before the exec: keep the program clear of those.
-	highest := slices.Max([]uintptr{null.Fd(), stderr.Fd(), theirs.Fd()})
+	highest := slices.Max([]uintptr{null.Fd(), stderr.Fd(), theirs.Fd(), filter.Fd()})
 	program, err := unix.FcntlInt(d.opt.Executable.Fd(), unix.F_DUPFD_CLOEXEC, int(highest)+64)
 	if err != nil {
 		_ = said.Close()
@@ -126,6 +135,15 @@ func (d *Daemon) spawn() (conn *packet.Conn, end func(), err error) {
 		kill.Stop()
 		<-logged
 	}, nil
+}
+
+// filter is the seccomp filter that netd puts on itself.
+func filter() (*os.File, error) {
+	program, err := seccomp.BuildNetd()
+	if err != nil {
+		return nil, err
+	}
+	return seccomp.Memfd(program)
 }
 
 // endTimeout is how long netd has to close its connections.
@@ -231,6 +249,9 @@ func (d *Daemon) read(conn *packet.Conn) error {
 		d.mu.Lock()
 		if a.Event != nil {
 			v := d.jails[a.Event.Jail]
+			if v != nil {
+				v.follow(a.Event)
+			}
 			d.mu.Unlock()
 			if v != nil {
 				v.queue.put(*a.Event)
@@ -242,6 +263,35 @@ func (d *Daemon) read(conn *packet.Conn) error {
 		d.mu.Unlock()
 		if got != nil {
 			got <- a // it has room for one
+		}
+	}
+}
+
+// follow keeps what is open.
+func (v *served) follow(e *netpolicy.Event) {
+	switch e.Kind {
+	case netpolicy.Opened:
+		v.open[e.Connection.ID] = e.Connection
+	case netpolicy.Closed, netpolicy.Cut:
+		delete(v.open, e.Connection.ID)
+	}
+}
+
+// broken tells the end of every connection of a netd that can no longer say so.
+func (d *Daemon) broken() {
+	d.mu.Lock()
+	all := map[*served]map[uint64]netpolicy.Connection{}
+	for _, v := range d.jails {
+		all[v], v.open = v.open, map[uint64]netpolicy.Connection{}
+	}
+	d.mu.Unlock()
+	now := time.Now().UTC()
+	for v, open := range all {
+		for _, id := range slices.Sorted(maps.Keys(open)) {
+			v.queue.put(netpolicy.Event{
+				Kind: netpolicy.Broken, Time: now, Jail: v.id, Connection: open[id],
+				Why: "agentos-netd ended, and nobody counted the bytes",
+			})
 		}
 	}
 }

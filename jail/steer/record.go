@@ -30,8 +30,11 @@ func Record(e netpolicy.Event) event.Event {
 	case netpolicy.Closed:
 		out.Kind, out.Addr = event.Disconnect, text(c.Dialled)
 		out.Detail = joined(fmt.Sprintf("sent %d bytes, received %d, open for %s", c.Sent, c.Received, e.Time.Sub(c.Opened).Round(time.Millisecond)), e.Why)
+	case netpolicy.Broken:
+		out.Kind, out.Addr = event.Disconnect, text(c.Dialled)
+		out.Detail = joined(fmt.Sprintf("open for %s", e.Time.Sub(c.Opened).Round(time.Millisecond)), e.Why)
 	case netpolicy.Denied:
-		out.Verdict, out.Errno = event.Deny, int(unix.ECONNREFUSED)
+		out.Verdict, out.Errno = event.Deny, int(unix.ECONNRESET) // what the program's first read or write says
 	case netpolicy.Failed: // no rule refused it: the client gave up, the name has no address, nobody listens there
 		out.Errno = int(unix.ECONNRESET)
 		out.Detail = joined(fmt.Sprintf("for %s", c.Asked), e.Why)

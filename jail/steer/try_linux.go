@@ -52,14 +52,29 @@ func try() error {
 		}
 		err = unix.Connect(fd, sockaddr(netip.AddrPortFrom(to, 1)))
 		if err == nil {
-			var got int
-			if got, _, err = unix.Accept4(n.sockets[listener], unix.SOCK_CLOEXEC); err == nil {
-				err = unix.Close(got)
-			}
+			err = accept(n.sockets[listener])
 		}
 		if err := errors.Join(err, unix.Close(fd)); err != nil {
 			return fmt.Errorf("a connection to %s was not steered: %w", to, err)
 		}
 	}
 	return nil
+}
+
+// patience is how long a steered connection may take to its listener, in ms: connect(2) returns with the
+// SYN-ACK, and on a busy machine the ACK is taken later.
+const patience = 5000
+
+// accept takes and closes one connection of a listener that does not block.
+func accept(listener int) error {
+	for range 3 { // EINTR
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}, patience); err == nil {
+			break
+		}
+	}
+	fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
 }

@@ -150,6 +150,8 @@ func errno(n int) string {
 		return "EXDEV (invalid cross-device link)"
 	case 101:
 		return "ENETUNREACH (network is unreachable)"
+	case 104:
+		return "ECONNRESET (connection reset by peer)"
 	}
 	return "errno " + strconv.Itoa(n)
 }

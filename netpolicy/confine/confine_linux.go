@@ -9,17 +9,21 @@
 // 5.13, or turned off) netd refuses to start.
 //
 // The helper has started netd as its own user, without groups, capabilities and environment; [Check]
-// refuses to go on as root or with a capability. A seccomp filter is the helper's to hand over
-// (it builds them with cgo): package jail/seccomp/install loads one per thread, before the runtime has others.
+// refuses to go on as root or with a capability. The seccomp filter, which is made with cgo, is the
+// helper's to hand over: [Filter] puts it on all threads, after [Confine].
 package confine
 
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
+
+	"github.com/agentos/agentos/jail/seccomp/install"
 )
 
 // ErrPrivileged is a process that has what netd must not have.
@@ -75,4 +79,21 @@ func ruleset() landlock.Config {
 		landlock.AccessNetSet(ll.AccessNetBindTCP),
 		landlock.ScopedSet(ll.ScopeAbstractUnixSocket),
 	)
+}
+
+// maxFilter bounds a filter, in bytes: the kernel takes no more.
+const maxFilter = 4096 * 8
+
+// Filter puts the seccomp filter that f holds, a sealed memory file, on all threads of the process.
+func Filter(f *os.File) error {
+	const seals = unix.F_SEAL_WRITE | unix.F_SEAL_GROW | unix.F_SEAL_SHRINK
+	if got, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0); err != nil || got&seals != seals {
+		return errors.New("the system call filter is not a sealed memory file")
+	}
+	// Its offset is shared with the helper's and with earlier processes of netd.
+	program, err := io.ReadAll(io.NewSectionReader(f, 0, maxFilter+1))
+	if err != nil {
+		return fmt.Errorf("read the system call filter: %w", err)
+	}
+	return install.LoadAll(program)
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentos/agentos/jail/seccomp"
 )
 
 // Confining cannot be undone, so it happens in a process of its own, which says what it still can.
@@ -19,7 +21,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("CONFINE_ME") == "" {
 		os.Exit(m.Run())
 	}
-	if err := errors.Join(Check(), Confine()); err != nil {
+	if err := errors.Join(Check(), Confine(), Filter(os.NewFile(4, "filter"))); err != nil {
 		fmt.Println("confine:", err)
 		os.Exit(1)
 	}
@@ -29,7 +31,18 @@ func TestMain(m *testing.M) {
 		"write a file":    func() error { return os.WriteFile("/tmp/netd-confine-test", nil, 0o600) },
 		"open a device":   func() error { f, err := os.Open("/dev/zero"); _ = f; return err },
 		"run a program":   func() error { return exec.Command("/bin/true").Run() },
-		"bind a TCP port": func() error { return bindable(bind()) },
+		"bind a TCP port": bind,
+		"listen":          func() error { return unix.Listen(int(os.Stdin.Fd()), 1) },
+		"make a unix socket": func() error {
+			_, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+			return refusal(err, unix.EAFNOSUPPORT)
+		},
+		"make a raw socket": func() error {
+			_, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_TCP)
+			return refusal(err, unix.EPROTONOSUPPORT)
+		},
+		"signal others": func() error { return unix.Kill(os.Getppid(), 0) },
+		"trace others":  func() error { return unix.PtraceAttach(os.Getppid()) },
 		"get privileges": func() error {
 			n, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 			if err == nil && n == 1 {
@@ -61,9 +74,9 @@ func bind() error {
 	return unix.Bind(fd, &unix.SockaddrInet4{})
 }
 
-// bindable: kernels before 6.7 do not restrict ports.
-func bindable(err error) error {
-	if abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, 1); errno == 0 && abi < 4 {
+// refusal is a permission that was not given where err is how the filter says so.
+func refusal(err, want error) error {
+	if errors.Is(err, want) {
 		return fs.ErrPermission
 	}
 	return err
@@ -75,18 +88,30 @@ func TestConfine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	code, err := seccomp.BuildNetd()
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Skip("wanted libseccomp, got a build without cgo")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	filter, err := seccomp.Memfd(code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer filter.Close()
 	run := func(uid uint32) string {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env = []string{"CONFINE_ME=" + l.Addr().String()}
 		cmd.Dir = "/"
+		f, err := os.Open("/proc/self/exe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		cmd.Path, cmd.ExtraFiles = "/proc/self/fd/3", []*os.File{f, filter}
 		if os.Getuid() == 0 {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-			f, err := os.Open("/proc/self/exe")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			cmd.Path, cmd.ExtraFiles = "/proc/self/fd/3", []*os.File{f}
 		}
 		out, _ := cmd.CombinedOutput()
 		return string(out)

@@ -30,6 +30,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentos/agentos/jail/packet"
+	"github.com/agentos/agentos/jail/seccomp"
 	"github.com/agentos/agentos/netpolicy"
 )
 
@@ -278,12 +279,21 @@ func (w *world) start(t testing.TB) {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	w.netd = exec.Command("/proc/self/fd/4")
+	code, err := seccomp.BuildNetd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	filter, err := seccomp.Memfd(code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer filter.Close()
+	w.netd = exec.Command("/proc/self/fd/5")
 	w.netd.Args = []string{"agentos-netd"}
 	w.netd.Env = []string{"GOTRACEBACK=single"}
 	w.netd.Dir = "/"
 	w.netd.Stderr = os.Stderr
-	w.netd.ExtraFiles = []*os.File{theirs, program}
+	w.netd.ExtraFiles = []*os.File{theirs, filter, program}
 	w.netd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	w.host.in(func() { err = w.netd.Start() })
 	if err != nil {

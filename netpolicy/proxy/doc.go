@@ -4,7 +4,7 @@
 // The kernel has accepted a connection before netd sees it, so a refusal cannot be
 // ECONNREFUSED: it is a reset at once (SO_LINGER of 0), which the client's first read or
 // write reports as ECONNRESET. What no rule could ever allow is refused by the cgroup hook
-// before it gets here, with ECONNREFUSED.
+// before it gets here, with EACCES.
 //
 //	accepted -> what was connected to -> rules -> resolve, check, dial  -> first bytes -> relay
 //	                                           \-> the client's first bytes /

@@ -75,7 +75,7 @@ initramfs() { # initramfs KERNEL OUT: busybox, disk and overlay modules in loadi
 	tmp=$(mktemp -d "$work/init.XXXXXX"); mkdir -p "$tmp"/{bin,mod,proc,sys,dev,root}
 	cp /bin/busybox "$tmp/bin/busybox"
 	depmod -b "$dir" "$version"
-	for m in virtio_pci virtio_blk overlay vsock dummy; do
+	for m in virtio_pci virtio_blk overlay vsock dummy veth; do
 		while read -r _ ko _; do
 			n=$((n + 1))
 			case $ko in *.xz) xz -dc "$ko" ;; *) cat "$ko" ;; esac >"$tmp/mod/$(printf '%03d' $n).ko"

@@ -19,8 +19,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// act is what this program does inside a jail: one attempt, one line about it. The test believes
-// the servers outside first and this line second.
+// each is what this program does inside a jail: the attempts that it reads, one a line.
+func each() {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		act(strings.Fields(lines.Text()))
+	}
+}
+
+// act is one attempt, and one line about it. The test believes the servers outside first and this
+// line second.
 func act(args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
 	defer cancel()
@@ -42,7 +49,8 @@ func act(args []string) {
 			word = "TIMEOUT"
 		}
 	}
-	fmt.Printf("%s in %s: %s %v\n", word, time.Since(began).Round(time.Millisecond), strings.TrimSpace(out), err)
+	said := fmt.Sprintf("%s in %s: %s %v", word, time.Since(began).Round(time.Millisecond), out, err)
+	fmt.Println(strings.Join(strings.Fields(said), " "))
 }
 
 var acts = map[string]func(context.Context, []string) (string, error){

@@ -21,7 +21,7 @@ func TestReach(t *testing.T) {
   "loop.example.org:*", "meta.example.org:*", "own.example.org:*", "lan.example.org:*", {to = "lanok.example.org:80", private = true}]
 deny = ["bad.ok.example.org:*"]
 `, w.local))
-	local := strconv.Itoa(w.local)
+	local, act := strconv.Itoa(w.local), w.jail(p)
 	for _, c := range []struct {
 		act   string
 		want  string // how the act ends
@@ -47,12 +47,12 @@ deny = ["bad.ok.example.org:*"]
 		{"txt ok.example.org", "", "-"},
 		{"txt secret-data.example.org", "NXDOMAIN", "-"},
 
-		{"dial " + outside + ":5432 token", "EPERM", "-"},
-		{"dial [::ffff:" + outside + "]:5432 token", "EPERM", "-"},
-		{"dial [2001:db8::1]:443 token", "EPERM", "-"},
-		{"dial 169.254.169.254:80 token", "EPERM", "-"},
-		{"dial " + hostSide + ":" + local + " token", "EPERM", "-"},
-		{"dial " + lan + ":5432 token", "EPERM", "-"},
+		{"dial " + outside + ":5432 token", "EACCES", "-"},
+		{"dial [::ffff:" + outside + "]:5432 token", "EACCES", "-"},
+		{"dial [2001:db8::1]:443 token", "EACCES", "-"},
+		{"dial 169.254.169.254:80 token", "EACCES", "-"},
+		{"dial " + hostSide + ":" + local + " token", "EACCES", "-"},
+		{"dial " + lan + ":5432 token", "EACCES", "-"},
 		{"dial 127.0.0.1:" + local + " token", "ECONNREFUSED", "-"},
 		{"dial [::1]:" + local + " token", "ECONNREFUSED", "-"},
 		{"dial 198.18.99.99:80 token", "", "-"},
@@ -64,9 +64,9 @@ deny = ["bad.ok.example.org:*"]
 		{"get http://meta.example.org/token", "", "dns A meta.example.org."},
 		{"get http://lan.example.org/token", "", "dns A lan.example.org."},
 		{"dial ok.example.org:80 token", "", "-"}, // neither HTTP nor TLS
-		{"send " + outside + ":443 token", "EPERM", "-"},
-		{"send [::ffff:" + outside + "]:443 token", "EPERM", "-"},
-		{"send 198.18.99.99:443 token", "EPERM", "-"},
+		{"send " + outside + ":443 token", "EACCES", "-"},
+		{"send [::ffff:" + outside + "]:443 token", "EACCES", "-"},
+		{"send 198.18.99.99:443 token", "EACCES", "-"},
 		{"send 8.8.8.8:53 not-a-question", "ok", "-"}, // nobody hears it
 		{"raw", "EPERM", "-"},
 		{"tls ok.example.org:443 evil.example.org", "", "-"},
@@ -74,9 +74,9 @@ deny = ["bad.ok.example.org:*"]
 		{"get http://ok.example.org/front evil.example.org", "", "-"},
 	} {
 		w.hears()
-		out := w.act(p, strings.Fields(c.act)...)
+		out := act(strings.Fields(c.act)...)
 		heard := w.hears()
-		word, _, _ := strings.Cut(lastLine(out), " ")
+		word, _, _ := strings.Cut(out, " ")
 		switch {
 		case c.want != "" && word != c.want:
 			t.Errorf("%s: %s\nwant %s; heard %q", c.act, out, c.want, heard)
@@ -107,24 +107,16 @@ func harmless(heard string) bool {
 	return true
 }
 
-func lastLine(s string) string {
-	for _, l := range strings.Split(strings.TrimSpace(s), "\n") {
-		if strings.Contains(l, " in ") && !strings.HasPrefix(l, "agentos:") {
-			return l
-		}
-	}
-	return ""
-}
-
 // Without an entry a jail is as it was before there was a netd.
 func TestNothingAllowed(t *testing.T) {
 	w := newWorld(t)
 	p := w.policy("nothing", "allow = []\n")
+	do := w.jail(p)
 	for act, want := range map[string]string{
-		"resolve ok.example.org": "NXDOMAIN", "dial 198.18.0.53:53 x": "EPERM", "dial " + outside + ":80 x": "EPERM", "send 198.18.0.53:53 x": "EPERM", "resolve ok.example.org 198.18.0.53:53": "failed",
+		"resolve ok.example.org": "NXDOMAIN", "dial 198.18.0.53:53 x": "EACCES", "dial " + outside + ":80 x": "EACCES", "send 198.18.0.53:53 x": "EACCES", "resolve ok.example.org 198.18.0.53:53": "failed",
 	} {
-		out := w.act(p, strings.Fields(act)...)
-		if word, _, _ := strings.Cut(lastLine(out), " "); word != want {
+		out := do(strings.Fields(act)...)
+		if word, _, _ := strings.Cut(out, " "); word != want {
 			t.Errorf("%s: %s\nwant %s", act, out, want)
 		}
 	}
@@ -172,7 +164,7 @@ func TestLife(t *testing.T) {
 	pid := w.netd()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	check(t, err)
-	for _, want := range []string{"Uid:\t65522\t65522\t65522\t65522", "CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1"} {
+	for _, want := range []string{"Uid:\t65522\t65522\t65522\t65522", "CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
 		if !strings.Contains(string(status), want) {
 			t.Errorf("netd: no %q in\n%s", want, status)
 		}
@@ -198,7 +190,7 @@ func TestLife(t *testing.T) {
 	}
 	record, err := w.agentos("audit", "show", "life", "--kind", "net", "--json").Output()
 	check(t, err)
-	seen := map[string]bool{}
+	seen, broken := map[string]bool{}, 0
 	for line := range strings.Lines(string(record)) {
 		var e struct {
 			Kind, Verdict, Name, Exe, Detail, Addr string
@@ -206,9 +198,15 @@ func TestLife(t *testing.T) {
 		}
 		check(t, json.Unmarshal([]byte(line), &e))
 		seen[e.Kind+" "+e.Verdict+" "+e.Name] = true
+		if e.Kind == "disconnect" && strings.Contains(e.Detail, "agentos-netd ended") {
+			broken++
+		}
 		if e.Name == "db.example.org" && (e.Pid == 0 || e.Exe != bin) {
 			t.Errorf("no process: %s", line)
 		}
+	}
+	if broken != 1 {
+		t.Errorf("%d connections ended with the netd that was killed, want 1:\n%s", broken, record)
 	}
 	for _, want := range []string{"resolve allow db.example.org", "connect allow db.example.org", "disconnect allow db.example.org", "connect allow ok.example.org", "resolve deny db.example.org"} {
 		if !seen[want] {

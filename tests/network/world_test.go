@@ -45,6 +45,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 2 && os.Args[1] == "act":
 		act(os.Args[2:])
+	case len(os.Args) == 2 && os.Args[1] == "act":
+		each()
 	case len(os.Args) > 1 && os.Args[1] == "serve":
 		serve()
 	default:
@@ -341,7 +343,7 @@ func (w *world) startHelper() {
 			w.t.Logf("helper's log:\n%s", log.String())
 		}
 	})
-	for range 600 {
+	for range 2400 { // an emulated machine loads the kernel programs for long
 		if conn, err := net.Dial("unixpacket", dir("run/helper.sock")); err == nil {
 			_ = conn.Close()
 			return
@@ -372,12 +374,30 @@ func (w *world) policy(name, net string) string {
 	return path
 }
 
-// act makes one attempt in a jail under the policy file.
-func (w *world) act(policy string, args ...string) string {
+// jail runs attempts in a jail under the policy file, one after another: the answer takes an attempt and
+// returns what the program in the jail said about it.
+func (w *world) jail(policy string) func(args ...string) string {
 	w.t.Helper()
-	out, err := w.agentos(append([]string{"run", "--policy", policy, "--", filepath.Join(w.root, "ws", "netact"), "act"}, args...)...).CombinedOutput()
-	if err != nil && !errors.Is(err, io.EOF) {
-		w.t.Errorf("%s: %v", strings.Join(args, " "), err)
+	c := w.agentos("run", "--policy", policy, "--", filepath.Join(w.root, "ws", "netact"), "act")
+	var said bytes.Buffer
+	c.Stderr = &said
+	in, err := c.StdinPipe()
+	check(w.t, err)
+	out, err := c.StdoutPipe()
+	check(w.t, err)
+	check(w.t, c.Start())
+	lines := bufio.NewScanner(out)
+	w.t.Cleanup(func() { // before the helper's
+		_ = in.Close()
+		if err := c.Wait(); err != nil {
+			w.t.Errorf("the jail: %v: %s", err, said.String())
+		}
+	})
+	return func(args ...string) string {
+		w.t.Helper()
+		if _, err := fmt.Fprintln(in, strings.Join(args, " ")); err != nil || !lines.Scan() {
+			w.t.Fatalf("%s: the jail does not answer: %v", strings.Join(args, " "), errors.Join(err, lines.Err()))
+		}
+		return lines.Text()
 	}
-	return string(out)
 }
