@@ -90,6 +90,12 @@ func TestTrees(t *testing.T) {
 		t.Errorf("made %d times for two keys", made)
 	}
 
+	treesFollowMounts(t, shown, func() int { clone("a"); return made })
+}
+
+// treesFollowMounts mounts where a tree shows the host, and elsewhere; clone answers how often one was made.
+func treesFollowMounts(t *testing.T, shown string, clone func() int) {
+	t.Helper()
 	below, elsewhere := filepath.Join(shown, "below"), t.TempDir()
 	if err := os.Mkdir(below, 0o755); err != nil {
 		t.Fatal(err)
@@ -119,7 +125,7 @@ func TestTrees(t *testing.T) {
 		if err := tt.do(); err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
-		if clone("a"); made != tt.made {
+		if made := clone(); made != tt.made {
 			t.Fatalf("after %s: made %d times, want %d", tt.name, made, tt.made)
 		}
 	}
