@@ -155,7 +155,7 @@ func makeJail(t *testing.T, workspace string) *hand {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { trees.Close() })
-	tree, err := trees.Clone("test", plan.Tree, base, 1000, func() ([]*os.File, error) { return of(plan.Tree), nil })
+	tree, err := trees.Clone("test", jail.Ground{}, plan.Tree, base, 1000, func() ([]*os.File, error) { return of(plan.Tree), nil })
 	if err != nil {
 		t.Fatal(err)
 	}

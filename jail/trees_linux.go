@@ -25,8 +25,8 @@ const (
 // mount namespace that belongs to one thread of this process and has nothing
 // else in it. It is safe for concurrent use.
 //
-// A kept tree shows what the host's paths led to when it was made. It is given
-// up as soon as anything is mounted or unmounted on the host.
+// A kept tree shows what the host's paths led to when it was made. It is used for as
+// long as the mounts that matter to it are the same, see [Ground].
 type Trees struct {
 	calls  chan func()
 	ended  chan struct{}
@@ -35,7 +35,8 @@ type Trees struct {
 	mu      sync.Mutex
 	kept    []keptTree // latest last
 	made    int
-	changes uint64 // of the host's mounts that were seen
+	changes uint64 // of the host's mounts that were seen, from 1
+	info    string // mountinfo after the last of them
 	expire  *time.Timer
 
 	scratch int // directory for covers, in the keeper's namespace
@@ -43,6 +44,7 @@ type Trees struct {
 
 type keptTree struct {
 	key  string
+	on   Ground
 	fd   int    // top of the tree
 	name string // of its directory in the keeper's root
 	used time.Time
@@ -115,20 +117,29 @@ func (t *Trees) run(f func() error) error {
 }
 
 // Clone returns a detached copy of the tree of that key, which says everything
-// that decides what is in it. When none is kept, it is made of plan, with the
-// detached mounts that binds returns for its Bind entries, in order; owner is
-// the host id that everything in it belongs to but the agent's.
-func (t *Trees) Clone(key string, plan []Mount, owner uint32, agent int, binds func() ([]*os.File, error)) (*os.File, error) {
+// that decides what is in it, except the mounts: ground is those of its sources now.
+// When none is kept, it is made of plan, with the detached mounts that binds returns
+// for its Bind entries, in order; owner is the host id that everything in it belongs
+// to but the agent's.
+func (t *Trees) Clone(key string, ground Ground, plan []Mount, owner uint32, agent int, binds func() ([]*os.File, error)) (*os.File, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.look()
 	i := slices.IndexFunc(t.kept, func(k keptTree) bool { return k.key == key })
+	if i >= 0 && !t.kept[i].on.Like(ground) {
+		old := t.kept[i]
+		t.kept = slices.Insert(slices.Delete(t.kept, i, i+1), 0, old)
+		t.forget(1)
+		i = -1
+	}
 	if i < 0 {
 		k, err := t.make(plan, owner, agent, binds)
 		if err != nil {
 			return nil, err
 		}
-		k.key = key
+		k.key, k.on = key, ground
+		if t.look(); t.changes != ground.changes {
+			k.on = Ground{} // who knows which mounts it is made of
+		}
 		t.kept = append(t.kept, k)
 		t.forget(max(0, len(t.kept)-maxTrees))
 		i = len(t.kept) - 1
@@ -171,23 +182,6 @@ func (t *Trees) prepare(name string) {
 	}
 	if next, err := t.copy(t.kept[i].fd); err == nil {
 		t.kept[i].next = next // else the next Clone says why
-	}
-}
-
-// Mounts is a number that is another one after anything was mounted or unmounted on
-// the host.
-func (t *Trees) Mounts() uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.look()
-	return t.changes
-}
-
-// look drops all trees when the host's mounts have changed. t.mu is held.
-func (t *Trees) look() {
-	if t.changed() {
-		t.changes++
-		t.forget(len(t.kept))
 	}
 }
 

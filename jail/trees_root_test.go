@@ -16,7 +16,7 @@ import (
 )
 
 // A tree is made once for a key, shows what it was made of, cannot be written
-// through, and is made again when the host's mounts have changed.
+// through, and is made again when the host's mounts have changed where it shows them.
 func TestTrees(t *testing.T) {
 	// A mount namespace of its own: what others on this machine mount meanwhile is
 	// no change here. The thread ends with the test.
@@ -47,7 +47,11 @@ func TestTrees(t *testing.T) {
 	made := 0
 	clone := func(key string) int {
 		t.Helper()
-		f, err := trees.Clone(key, plan, 70000, 1000, func() ([]*os.File, error) {
+		var st unix.Statx_t
+		if err := unix.Statx(unix.AT_FDCWD, shown, 0, unix.STATX_MNT_ID, &st); err != nil {
+			t.Fatal(err)
+		}
+		f, err := trees.Clone(key, trees.Ground([]jail.Source{{Path: shown, Mount: st.Mnt_id}}), plan, 70000, 1000, func() ([]*os.File, error) {
 			made++
 			fd, err := unix.Open(shown, unix.O_PATH|unix.O_CLOEXEC, 0)
 			if err != nil {
@@ -86,20 +90,44 @@ func TestTrees(t *testing.T) {
 		t.Errorf("made %d times for two keys", made)
 	}
 
-	point := t.TempDir()
-	if err := unix.Mount("none", point, "tmpfs", 0, ""); err != nil {
+	treesFollowMounts(t, shown, func() int { clone("a"); return made })
+}
+
+// treesFollowMounts mounts where a tree shows the host, and elsewhere; clone answers how often one was made.
+func treesFollowMounts(t *testing.T, shown string, clone func() int) {
+	t.Helper()
+	below, elsewhere := filepath.Join(shown, "below"), t.TempDir()
+	if err := os.Mkdir(below, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	clone("a")
-	if made != 3 {
-		t.Errorf("after a mount on the host: made %d times, want 3", made)
+	tmpfs := func(at string, flags uintptr) func() error {
+		return func() error { return unix.Mount("none", at, "tmpfs", flags, "") }
 	}
-	if err := unix.Unmount(point, 0); err != nil {
-		t.Fatal(err)
-	}
-	clone("a")
-	if made != 4 {
-		t.Errorf("after an unmount on the host: made %d times, want 4", made)
+	for _, tt := range []struct {
+		name string
+		do   func() error
+		made int
+	}{
+		{"a mount elsewhere", tmpfs(elsewhere, 0), 2},
+		{"its end", func() error { return unix.Unmount(elsewhere, 0) }, 2},
+		{"a mount below what it shows", tmpfs(below, 0), 3},
+		{"nothing", func() error { return nil }, 3},
+		{"a change of that mount", tmpfs(below, unix.MS_REMOUNT|unix.MS_NOEXEC), 4},
+		{"a mount elsewhere while one is below", tmpfs(elsewhere, 0), 4},
+		{"another of the same words in its place", func() error { return errors.Join(unix.Unmount(below, 0), tmpfs(below, unix.MS_NOEXEC)()) }, 5},
+		{"the end of the mount below", func() error { return unix.Unmount(below, 0) }, 6},
+		{"the end of one elsewhere", func() error { return unix.Unmount(elsewhere, 0) }, 6},
+		{"a part of a file system below", func() error { return unix.Mount(elsewhere, below, "", unix.MS_BIND, "") }, 7},
+		{"a mount elsewhere, with that", tmpfs(elsewhere, 0), 8},
+		{"the end of both", func() error { return errors.Join(unix.Unmount(below, 0), unix.Unmount(elsewhere, 0)) }, 9},
+		{"a change of the mount that holds it", func() error { return unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOATIME, "") }, 10},
+	} {
+		if err := tt.do(); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		if made := clone(); made != tt.made {
+			t.Fatalf("after %s: made %d times, want %d", tt.name, made, tt.made)
+		}
 	}
 }
 
@@ -111,10 +139,10 @@ func TestTreesRefuseAPlanWithoutItsMounts(t *testing.T) {
 	}
 	defer trees.Close()
 	none := func() ([]*os.File, error) { return nil, nil }
-	if _, err := trees.Clone("a", []jail.Mount{{Kind: jail.Bind, Target: "/x", IsDir: true}}, 70000, 1000, none); !errors.Is(err, jail.ErrPlan) {
+	if _, err := trees.Clone("a", jail.Ground{}, []jail.Mount{{Kind: jail.Bind, Target: "/x", IsDir: true}}, 70000, 1000, none); !errors.Is(err, jail.ErrPlan) {
 		t.Errorf("a bind without a descriptor: %v", err)
 	}
-	f, err := trees.Clone("a", []jail.Mount{{Kind: jail.Dir, Target: "/x", Mode: 0o755}}, 70000, 1000, none)
+	f, err := trees.Clone("a", jail.Ground{}, []jail.Mount{{Kind: jail.Dir, Target: "/x", Mode: 0o755}}, 70000, 1000, none)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,11 @@ func (p *Proc) Attach(ctx context.Context, s terminal.Streams, f terminal.Filter
 		}
 	}
 	signal.Notify(a.signals, catch...)
-	defer signal.Stop(a.signals)
+	// Each signal given back costs two switches of threads, and most programs end after this.
+	defer func() { go signal.Stop(a.signals) }() // ends with the one call
+	if p.Caught != nil {
+		p.Caught()
+	}
 	defer func() { _ = a.close() }()
 	if err := a.begin(); err != nil {
 		return Exit{}, err

@@ -18,6 +18,7 @@ type Proc struct {
 	Session string // id
 	Name    string // of the session, "" for a further process
 	Started rpc.Started
+	Caught  func() // called once Attach has the signals of this program; may be nil
 
 	gate   Gate
 	ref    rpc.ProcRef

@@ -96,7 +96,12 @@ func (p *program) runAgent(ctx context.Context, o orchestrator.Options, keep []s
 			}
 			return nil, err
 		}
-		stop()
+		proc.Caught = func() { // stop after Attach's Notify gives no signal back to the runtime
+			if early.Err() != nil { // one came in between: Attach passes it on
+				_ = unix.Kill(unix.Getpid(), unix.SIGTERM)
+			}
+			stop()
+		}
 		p.lacking(proc.Started.Report.Missing, report)
 		before.ID, before.Name, before.Silent = proc.Session, proc.Name, silent(plan.Resolved, proc.Started.Report.Tier)
 		return proc, nil

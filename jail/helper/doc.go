@@ -44,8 +44,8 @@
 //	                        objects, so no number of theirs is another's meanwhile
 //	system's part of it     the same, and the time of the object's last change
 //	names, covers, devices  looked up now, word for word (build.key)
-//	mounts of the host      none came, went or changed since before it was built: the kernel
-//	                        says so of mountinfo ([jail.Trees.Mounts])
+//	mounts of the host      none came, went or changed since before it was built, or none that
+//	                        holds an object of the view or is below one ([jail.Ground])
 //	FIFOs in the workspace  init looks again for those that a rule denies (opens.Missed)
 //	init                    has not ended (pidfd), and takes the order; else a jail is built
 //	home layer, /tmp, /run  made with it, on no path but its own; nothing has written there

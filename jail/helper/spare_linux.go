@@ -267,8 +267,8 @@ type standing struct {
 
 // How many jails stand and wait: of all users, and of one.
 const (
-	maxAhead = 4
-	maxOwn   = 2
+	maxAhead = 8
+	maxOwn   = 4
 )
 
 // lull is how long work that nobody waits for is put off, so that it does not

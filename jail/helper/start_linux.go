@@ -74,7 +74,7 @@ type build struct {
 	sp        *spare            // what it is made from
 	spec      jail.Spec
 	parts     jail.Parts
-	mounts    uint64 // state of the host's mounts before its were made
+	ground    jail.Ground // the host's mounts that it was made of
 	report    rpc.Report
 	checkedIn string // session that passed the whole check, "" if none had
 	answer    jail.Message
@@ -137,10 +137,10 @@ func (b *build) abandon() {
 
 // stands reports whether the jail, which was built ahead, is the one that now would
 // make: it shows the same objects of the same mounts in the same way under the same
-// policy to the same user, nothing was mounted or unmounted meanwhile, and its init
-// waits and finds nothing to add.
+// policy to the same user, nothing that it shows was mounted, unmounted or changed
+// meanwhile, and its init waits and finds nothing to add.
 func (b *build) stands(ctx context.Context, now *build) bool {
-	return b.identity == now.identity && b.mounts == b.s.trees.Mounts() && b.sp.usable() && b.isFresh(ctx)
+	return b.identity == now.identity && b.ground.Like(now.mountsNow()) && b.sp.usable() && b.isFresh(ctx)
 }
 
 // askFresh has the init of a jail that stands look whether it would build it in the same way
@@ -297,7 +297,7 @@ func (b *build) look() error {
 
 // makeMounts compiles the mount plan and makes the detached mounts for it.
 func (b *build) makeMounts() error {
-	b.mounts = b.s.trees.Mounts()
+	ground := b.mountsNow()
 	if err := b.ownSources(); err != nil {
 		return err
 	}
@@ -314,12 +314,22 @@ func (b *build) makeMounts() error {
 	}
 	b.spec = p.Spec
 	b.spec.Session = b.sp.id
-	b.parts.Tree, err = b.s.trees.Clone(key, p.Tree, b.sp.base, b.uid, func() ([]*os.File, error) { return b.detachAll(p.shared) })
+	b.parts.Tree, err = b.s.trees.Clone(key, ground, p.Tree, b.sp.base, b.uid, func() ([]*os.File, error) { return b.detachAll(p.shared) })
 	if err != nil {
 		return err
 	}
 	b.parts.Mounts, err = b.detachAll(p.own)
+	b.ground = b.s.trees.Steady(ground)
 	return err
+}
+
+// mountsNow looks at the host's mounts of what look has found.
+func (b *build) mountsNow() jail.Ground {
+	shown := make([]jail.Source, 0, len(b.sources))
+	for target, src := range b.sources {
+		shown = append(shown, jail.Source{Path: target, Mount: src.st.Mnt_id})
+	}
+	return b.s.trees.Ground(shown)
 }
 
 // mapIDs gives each source the id map of this jail's range.

@@ -162,6 +162,7 @@ func TestBuiltAhead(t *testing.T) {
 		r.ready()
 	}
 
+	r.elsewhere()
 	for _, tt := range r.differences(write) {
 		r.ready()
 		if tt.change != nil {
@@ -173,6 +174,27 @@ func TestBuiltAhead(t *testing.T) {
 		}
 		t.Log(tt.name)
 		expect(out, tt.want, cmp.Or(tt.not, "left"))
+	}
+}
+
+// elsewhere mounts and unmounts where the jail shows nothing: it is the same jail.
+func (r *repeats) elsewhere() {
+	r.t.Helper()
+	point := r.t.TempDir()
+	for _, tt := range []struct {
+		name   string
+		change func() error
+	}{
+		{"mounted", func() error { return unix.Mount("none", point, "tmpfs", 0, "") }},
+		{"unmounted", func() error { return unix.Unmount(point, 0) }},
+	} {
+		r.ready()
+		if err := tt.change(); err != nil {
+			r.t.Fatal(err)
+		}
+		if _, ahead := r.run(nil); !ahead {
+			r.t.Errorf("the jail that was built ahead was not used after something was %s elsewhere", tt.name)
+		}
 	}
 }
 
