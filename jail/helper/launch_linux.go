@@ -15,6 +15,7 @@ import (
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/generation"
 	"github.com/agentos/agentos/jail/network"
+	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/reach"
 	"github.com/agentos/agentos/jail/rpc"
@@ -359,6 +360,7 @@ func (l *launch) serve() (err error) {
 	v.network, err = network.Open(l.ctx, v.res, network.Options{
 		ID: v.id, Name: v.name, Number: v.number, Pid: l.b.sp.jail.Pid,
 		Netd: s.netd, Kernel: s.kernel.h, CatchUp: v.catchUp, Record: v.record.Load().put, Logger: s.log,
+		Bound: func(entry string) (string, error) { return organisation.CheckGrant(s.opt.Org, v.res.Vars, entry) },
 	})
 	if err != nil {
 		return err

@@ -68,7 +68,7 @@ func (n *Network) admit(m rpc.SetGrant, by By) ([]reach.Grant, error) {
 		g.Until, g.Ends = now.Add(d), bootClock()+uint64(d)
 	}
 	res, had := n.now()
-	err := mayGrant(res, had, &g)
+	err := n.mayGrant(res, had, &g)
 	get := slices.DeleteFunc(slices.Clone(had), func(o reach.Grant) bool { // said again: its time is another
 		return o.Entry == g.Entry && o.Deny == g.Deny && by.owns(o.UID)
 	})
@@ -91,7 +91,7 @@ func (n *Network) admit(m rpc.SetGrant, by By) ([]reach.Grant, error) {
 }
 
 // mayGrant refuses what the policies do not let a user grant. To deny more is everybody's right.
-func mayGrant(res *policy.Resolved, had []reach.Grant, g *reach.Grant) error {
+func (n *Network) mayGrant(res *policy.Resolved, had []reach.Grant, g *reach.Grant) error {
 	want, err := policy.ParseNetRule(g.Entry)
 	if err != nil {
 		return &rpc.Error{Code: rpc.Invalid, Text: fmt.Sprintf("%.300q: %v", g.Entry, err)}
@@ -107,6 +107,9 @@ func mayGrant(res *policy.Resolved, had []reach.Grant, g *reach.Grant) error {
 		return refuse(fmt.Sprintf("%s forbids it: the rules of a running session stay as they are", res.Where["files.live"]), "start a new session")
 	}
 	by, err := res.CheckGrant(g.Entry)
+	if err == nil && by == "" { // the organisation's files may have changed since
+		by, err = n.o.Bound(g.Entry)
+	}
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,9 @@ type Options struct {
 	Kernel  Kernel
 	CatchUp func()            // reads what the kernel has told of the jail so far, so that Owner knows it
 	Record  func(event.Event) // may wait
-	Logger  *slog.Logger
+	// Bound says what of the organisation's policy, as it is now, refuses to let entry be granted; "" for nothing.
+	Bound  func(entry string) (by string, err error)
+	Logger *slog.Logger
 }
 
 // Network is the network of one jail. It may be used by many goroutines.

@@ -72,6 +72,27 @@ func Layers(files []File) ([]policy.Layer, error) {
 	return out, nil
 }
 
+// CheckGrant says whether the policy files in the directory name let entry, one of [net] allow, be granted to a jail with
+// these variables: by is what refuses it, "" for nothing. They are read as they are now, which may be less than
+// what the jail was started under.
+func CheckGrant(name string, vars policy.Vars, entry string) (by string, err error) {
+	files, err := Read(name)
+	if err != nil {
+		return "", err
+	}
+	layers, err := Layers(files)
+	if err != nil {
+		return "", err
+	}
+	yes := true
+	profile := &policy.Document{Version: 1, Name: "grant", Files: policy.Files{AnyWorkspace: &yes}}
+	r, err := policy.Resolve(append(layers, policy.Layer{Kind: policy.Profile, Doc: profile}), vars)
+	if err != nil {
+		return "", refused(err, name)
+	}
+	return r.CheckGrant(entry)
+}
+
 func readFile(dir *os.File, path, name string) (File, error) {
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

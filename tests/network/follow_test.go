@@ -72,13 +72,20 @@ func TestFollow(t *testing.T) {
 		}
 	}()
 	await(t, "a first table", func() bool { return strings.Contains(drawn.String(), "DESTINATION") })
+	await(t, "both to follow", func() bool { // they tell what happens after they were called
+		w.says(0, "net", "allow", "follow", "other.example.org:443")
+		return strings.Contains(lines.String(), "uid 0 made grant") && strings.Contains(records.String(), `"kind":"grant"`)
+	})
 	check(t, os.WriteFile(in("go"), nil, 0o644))
 	await(t, "the open connection on the screen", func() bool { return strings.Contains(drawn.String(), "db.example.org:5432") })
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the lines:\n%s\nthe records:\n%s\nthe screen: %q", lines.String(), records.String(), drawn.String())
+		}
+	})
 	await(t, "lines", func() bool {
 		return strings.Contains(lines.String(), "db.example.org") && strings.Contains(records.String(), `"name":"db.example.org"`)
 	})
-	w.says(0, "net", "allow", "follow", "other.example.org:443")
-	await(t, "a line of the grant", func() bool { return strings.Contains(lines.String(), "uid 0 made grant 1") })
 	w.says(0, "kill", "follow")
 	for _, c := range []func() error{follow.Wait, asJSON.Wait, screen.Wait} {
 		if err := c(); err != nil {

@@ -256,6 +256,14 @@ func TestGrantWithinOrganisation(t *testing.T) {
 	if got := w.answers(); got != "yes" {
 		t.Errorf("within the organisation's policy, and %s", got)
 	}
+	// The files as they are at that moment count, too, and one that cannot be read refuses.
+	check(t, os.WriteFile(filepath.Join(w.root, "org", "later.toml"), []byte("version = 1\nname = \"later\"\n[net]\nallow = [\"db.example.org:*\"]\n"), 0o644))
+	if out := w.says(126, "net", "allow", "org", "ok.example.org:443"); !strings.Contains(out, "later.toml") {
+		t.Errorf("beyond files that came later: %s", out)
+	}
+	check(t, os.WriteFile(filepath.Join(w.root, "org", "later.toml"), []byte("nonsense"), 0o644))
+	w.says(126, "net", "allow", "org", "db.example.org:80")
+	check(t, os.Remove(filepath.Join(w.root, "org", "later.toml")))
 	w.says(0, "net", "deny", "org", "db.example.org:5432", "--for", "1h")
 	if got := w.answers(); got != "no" {
 		t.Errorf("denied, and %s", got)
