@@ -216,6 +216,7 @@ func receipt(detail string) string {
 			Good bool
 		}
 		Missing []struct{ Guarantee string }
+		Glass   struct{ Reason string } `json:"break_glass"`
 	}
 	if json.Unmarshal([]byte(detail), &r) != nil {
 		return detail
@@ -236,12 +237,18 @@ func receipt(detail string) string {
 	if len(gone) > 0 {
 		text += "; without " + strings.Join(gone, ", ")
 	}
+	if r.Glass.Reason != "" {
+		text += "; break-glass: " + r.Glass.Reason
+	}
 	return text
 }
 
 // swapped says in a line who changed a session's policy, or was not allowed to.
 func swapped(detail string) string {
 	type named struct{ Name, SHA256 string }
+	if text := glassed(detail); text != "" {
+		return text
+	}
 	var s struct {
 		UID, Generation int
 		From, To        named

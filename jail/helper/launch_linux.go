@@ -78,6 +78,7 @@ var adoptSteps = []step[*launch]{
 	{"adopt", (*launch).adopt},
 	{"kernel programs", (*launch).follow},
 	{"disk meter", (*launch).meterDisk},
+	{"break-glass", (*launch).watchGlass},
 	{"receipt", (*launch).writeReceipt},
 	{"listen", (*launch).listen},
 	{"network", (*launch).serve},
@@ -380,6 +381,9 @@ func (l *launch) writeReceipt() (err error) {
 		"policy": v.res.Name, "policy_sha256": b.hash, "filter_sha256": b.sum, "kernel": kernelRelease(),
 		"tier": b.report.Tier, "landlock_abi": b.answer.ABI, "enforced": b.report.Enforced, "missing": b.report.Missing,
 		"refused": b.report.Refused, "layers": v.res.Layers, "start_steps": l.took, "build_steps": b.took, "steps": b.answer.Steps, "checks": b.answer.Checks, "build": v.s.build,
+	}
+	if g := v.brokenGlass(); g != nil {
+		b.report.Glass, fields["break_glass"] = g, g
 	}
 	if b.ahead {
 		fields["checked_at"] = b.stood.UTC() // before there was this session
