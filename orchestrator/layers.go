@@ -12,7 +12,9 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
+	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/policy"
 )
@@ -163,21 +165,33 @@ func projectPolicy(workspace, home string) (*policy.Document, error) {
 	return policy.Parse(filepath.Join(workspace, policyFile), data)
 }
 
-// OrgLayers reads the organisation's policies as the helper does, for
-// explanations. Files that the user may not read are an error.
-func OrgLayers(dir string) ([]policy.Layer, error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*.toml"))
+// OrgRules reads the organisation's policies in dir ("" = [OrgDir]) as the helper does, for
+// explanations and early errors: with all their checks. Files that the user may not read
+// are an error that is [fs.ErrPermission]. owner is as in [organisation.New].
+func OrgRules(dir string, owner int) (*organisation.Rules, error) {
+	rules, err := organisation.New(orDefault(dir, OrgDir), owner).Read()
+	return rules, orgError(err)
+}
+
+func orgLayers(o Options) ([]policy.Layer, error) {
+	rules, err := OrgRules(o.OrgDir, o.OrgOwner)
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(names)
-	var out []policy.Layer
-	for _, n := range names {
-		doc, err := policy.Load(n)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, policy.Layer{Kind: policy.Org, Doc: doc})
+	layers, err := rules.Layers(time.Now(), o.Lifted)
+	return layers, orgError(err)
+}
+
+// orgError makes of what is wrong with the organisation's rules a refusal.
+func orgError(err error) error {
+	var e *organisation.Error
+	if errors.As(err, &e) {
+		return refuse(err, e.Hint)
 	}
-	return out, nil
+	return err
+}
+
+// BreakGlass asks the helper to do without files of the organisation, see [rpc.BreakGlassAsk].
+func BreakGlass(ctx context.Context, g Gate, ask rpc.BreakGlassAsk) (out rpc.GlassBroken, err error) {
+	return out, call(ctx, g, rpc.BreakGlass, ask, &out)
 }

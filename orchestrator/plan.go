@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,8 @@ type Options struct {
 	Environ   []string // of the caller, K=V
 	Home      string   // of the caller; "" = $HOME
 	OrgDir    string   // "" = [OrgDir]; "-" = none
+	OrgOwner  int      // whose its files may be besides root's
+	Lifted    []string // of those files: what the glass is broken for
 }
 
 // Plan is what would run: resolved, checked, with nothing made yet except the
@@ -144,8 +147,8 @@ func (p *Plan) resolve(o Options, a agent, profile *policy.Document, dir, home s
 	}
 	all := p.Stack.Layers
 	if o.OrgDir != "-" {
-		org, err := OrgLayers(orDefault(o.OrgDir, OrgDir))
-		if err != nil && !os.IsPermission(err) { // the helper can read it
+		org, err := orgLayers(o)
+		if err != nil && !errors.Is(err, fs.ErrPermission) { // the helper can read it
 			return err
 		}
 		all = append(org, all...)

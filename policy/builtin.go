@@ -141,6 +141,7 @@ type TestResult struct {
 	Op   Op      `json:"op"`
 	Arg  string  `json:"arg"` // after replacing variables
 	Want bool    `json:"want"`
+	Rule string  `json:"rule,omitempty"` // that was to decide
 	Got  Verdict `json:"got"`
 	OK   bool    `json:"ok"`
 }
@@ -157,12 +158,34 @@ func SampleVars() Vars {
 
 // Check resolves doc as the only layer and runs its [[tests]]; the zero Vars
 // mean [SampleVars]. System calls that the policy does not name count as
-// denied. It is an error if the document does not resolve or compile.
+// denied. It is an error if the document does not resolve or compile. What has
+// an [org] section is checked by [CheckOrg].
 func Check(doc *Document, v Vars) ([]TestResult, error) {
+	return check(alone(doc), []*Document{doc}, v)
+}
+
+// Alone resolves doc with no other layer: as the profile, or, if it has an [org]
+// section, above a profile that allows everything. The zero Vars mean [SampleVars].
+func Alone(doc *Document, v Vars) (*Resolved, error) {
 	if v.Workspace == "" && v.Home == "" {
 		v = SampleVars()
 	}
-	r, err := Resolve([]Layer{{Profile, doc}}, v)
+	return Resolve(alone(doc), v)
+}
+
+func alone(doc *Document) []Layer {
+	if doc.Org.zero() {
+		return []Layer{{Profile, doc}}
+	}
+	return []Layer{{Org, doc}, {Profile, everything()}}
+}
+
+// check runs the tests of docs on what layers come to.
+func check(layers []Layer, docs []*Document, v Vars) ([]TestResult, error) {
+	if v.Workspace == "" && v.Home == "" {
+		v = SampleVars()
+	}
+	r, err := Resolve(layers, v)
 	if err != nil {
 		return nil, err
 	}
@@ -171,16 +194,18 @@ func Check(doc *Document, v Vars) ([]TestResult, error) {
 		return nil, err
 	}
 	var out []TestResult
-	for i := range doc.Tests {
-		t := &doc.Tests[i]
-		acts := t.acts()
-		for _, op := range Ops() {
-			for _, it := range acts[op] {
-				res, err := e.check(doc, t, op, it)
-				if err != nil {
-					return nil, err
+	for _, doc := range docs {
+		for i := range doc.Tests {
+			t := &doc.Tests[i]
+			acts := t.acts()
+			for _, op := range Ops() {
+				for _, it := range acts[op] {
+					res, err := e.check(doc, t, op, it)
+					if err != nil {
+						return nil, err
+					}
+					out = append(out, res...)
 				}
-				out = append(out, res...)
 			}
 		}
 	}
@@ -206,9 +231,9 @@ func (e *Explainer) check(doc *Document, t *Test, op Op, it Item) ([]TestResult,
 	for _, arg := range args {
 		res := TestResult{
 			Test: name, Pos: fmt.Sprintf("%s:%d:%d", doc.File, it.Line, it.Col),
-			Op: op, Arg: arg, Want: t.Want == "allow", Got: e.Explain(op, arg),
+			Op: op, Arg: arg, Want: t.Want == "allow", Rule: t.Rule, Got: e.Explain(op, arg),
 		}
-		res.OK = res.Got.Allow == res.Want
+		res.OK = res.Got.Allow == res.Want && (t.Rule == "" || res.Got.Rule != nil && strings.Contains(res.Got.Rule.String(), t.Rule))
 		out = append(out, res)
 	}
 	return out, nil

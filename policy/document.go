@@ -4,25 +4,28 @@ import (
 	"encoding/json"
 	"reflect"
 	"strings"
+
+	"github.com/agentos/agentos/policy/source"
 )
 
 // Document is one policy file as written. The zero Document grants nothing.
 // A nil list means "this document says nothing", an empty one "nothing".
 type Document struct {
-	File        string    `json:"file" toml:"-"`
-	Version     int       `json:"version" doc:"version of this format; always 1" enum:"1"`
-	Name        string    `json:"name" doc:"short name: a-z, 0-9, '.', '_', '-', at most 64 bytes"`
-	Description string    `json:"description,omitzero" doc:"one sentence for the reader of a list"`
-	Extends     []Item    `json:"extends,omitzero" doc:"builtin policies to start from, as builtin:NAME; lists are joined, single values replaced"`
-	Files       Files     `json:"files,omitzero" doc:"what may be read, written and executed"`
-	Net         Net       `json:"net,omitzero" doc:"what may be reached"`
-	Syscalls    Syscalls  `json:"syscalls,omitzero" doc:"changes to the default seccomp profile"`
-	Resources   Resources `json:"resources,omitzero" doc:"what may be used up; unset means no limit from this document"`
-	Env         Env       `json:"env,omitzero" doc:"which environment variables enter the jail"`
-	Audit       Audit     `json:"audit,omitzero" doc:"what is recorded"`
-	Terminal    Terminal  `json:"terminal,omitzero" doc:"what the agent's output may do to the user's terminal"`
-	Require     Require   `json:"require,omitzero" doc:"guarantees the machine must give"`
-	Tests       []Test    `json:"tests,omitzero" doc:"expected verdicts, run by agentos policy check"`
+	File        string     `json:"file" toml:"-"`
+	Version     int        `json:"version" doc:"version of this format; always 1" enum:"1"`
+	Name        string     `json:"name" doc:"short name: a-z, 0-9, '.', '_', '-', at most 64 bytes"`
+	Description string     `json:"description,omitzero" doc:"one sentence for the reader of a list"`
+	Extends     []Item     `json:"extends,omitzero" doc:"builtin policies to start from, as builtin:NAME; lists are joined, single values replaced"`
+	Files       Files      `json:"files,omitzero" doc:"what may be read, written and executed"`
+	Net         Net        `json:"net,omitzero" doc:"what may be reached"`
+	Syscalls    Syscalls   `json:"syscalls,omitzero" doc:"changes to the default seccomp profile"`
+	Resources   Resources  `json:"resources,omitzero" doc:"what may be used up; unset means no limit from this document"`
+	Env         Env        `json:"env,omitzero" doc:"which environment variables enter the jail"`
+	Audit       Audit      `json:"audit,omitzero" doc:"what is recorded"`
+	Terminal    Terminal   `json:"terminal,omitzero" doc:"what the agent's output may do to the user's terminal"`
+	Require     Require    `json:"require,omitzero" doc:"guarantees the machine must give"`
+	Org         OrgSection `json:"org,omitzero" doc:"what only a file of the organisation may say"`
+	Tests       []Test     `json:"tests,omitzero" doc:"expected verdicts, run by agentos policy check"`
 
 	// At holds the position of each single value by its dotted key, such as
 	// "resources.memory", and of each section by its name.
@@ -30,10 +33,7 @@ type Document struct {
 }
 
 // At is a place in a file: line and column, both from 1, column in characters.
-type At struct {
-	Line int `json:"line"`
-	Col  int `json:"col"`
-}
+type At = source.At
 
 // Item is one entry of a list and where it stands. Hide is for entries of Deny alone, which
 // are then written as a table: { glob = "**/.env", hide = true }.
@@ -114,6 +114,7 @@ type Test struct {
 	At      `toml:"-"`
 	Name    string `json:"name,omitzero" doc:"what is being proved"`
 	Want    string `json:"want" doc:"the verdict of every act listed here" enum:"allow,deny"`
+	Rule    string `json:"rule,omitzero" doc:"part of the rule that decides, as policy explain prints it (file:line:col: kind text)"`
 	Read    []Item `json:"read,omitzero" item:"act" doc:"paths"`
 	Write   []Item `json:"write,omitzero" item:"act" doc:"paths"`
 	Exec    []Item `json:"exec,omitzero" item:"act" doc:"paths"`

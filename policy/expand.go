@@ -301,8 +301,8 @@ func splitAlternatives(s string) []string {
 	return append(out, s[start:])
 }
 
-// sample is a path that a glob matches: wildcards become plausible names.
-func sample(g string) string {
+// Sample is a path that a glob matches: wildcards become plausible names.
+func Sample(g string) string {
 	g = braces(g)[0]
 	if strings.HasPrefix(g, "**") {
 		g = "/" + g

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/agentos/agentos/policy/source"
 )
 
 // MaxSize is the largest policy file, in bytes.
@@ -19,19 +21,7 @@ const MaxSize = 256 << 10
 
 // Error is a mistake in a policy file. Line and Col count from 1; 0 is "no
 // place in the file".
-type Error struct {
-	File      string
-	Line, Col int
-	Msg, Hint string // Hint is what to do about it, "" if there is nothing to say
-}
-
-// Error is "file:line:col: message".
-func (e *Error) Error() string {
-	if e.Line == 0 {
-		return e.File + ": " + e.Msg
-	}
-	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Col, e.Msg)
-}
+type Error = source.Error
 
 // Load reads and parses the policy file at path. The error is an [*Error] or
 // one of package os.
@@ -51,30 +41,30 @@ func Load(path string) (*Document, error) {
 // Parse reads one document. name is how errors and rules call the file. The
 // error is an [*Error]. A parsed document is valid: see [Document.Validate].
 func Parse(name string, data []byte) (*Document, error) {
-	return parseDocument(newSource(name, data))
+	return parseDocument(source.New(name, data))
 }
 
-func parseDocument(s *source) (*Document, error) {
-	name, data := s.file, s.data
+func parseDocument(s *source.Source) (*Document, error) {
+	name, data := s.File, s.Data
 	switch {
 	case len(data) > MaxSize:
 		return nil, &Error{File: name, Msg: fmt.Sprintf("larger than %d KiB", MaxSize>>10)}
-	case hasBOM(data):
-		return nil, s.errorf(At{1, 1}, "save the file as UTF-8 without a byte order mark", "begins with a byte order mark")
+	case source.HasBOM(data):
+		return nil, s.Errorf(At{Line: 1, Col: 1}, "save the file as UTF-8 without a byte order mark", "begins with a byte order mark")
 	case !utf8.Valid(data):
-		return nil, s.errorf(At{1, 1}, "", "is not UTF-8")
+		return nil, s.Errorf(At{Line: 1, Col: 1}, "", "is not UTF-8")
 	}
-	root, err := s.tree()
+	root, err := s.Tree()
 	if err != nil {
 		return nil, err
 	}
 	d := &Document{File: name, At: map[string]At{}}
-	dec := &decoder{source: s, at: d.At, tables: map[string]bool{}}
+	dec := &decoder{Source: s, at: d.At, tables: map[string]bool{}}
 	if err := dec.table(root, "", reflect.ValueOf(d).Elem()); err != nil {
 		return nil, err
 	}
-	if root.keys["version"] == nil {
-		return nil, s.errorf(At{1, 1}, "begin the file with: version = 1", `key "version" is missing`)
+	if root.Keys["version"] == nil {
+		return nil, s.Errorf(At{Line: 1, Col: 1}, "begin the file with: version = 1", `key "version" is missing`)
 	}
 	if err := d.validate(true); err != nil {
 		return nil, err
@@ -84,14 +74,14 @@ func parseDocument(s *source) (*Document, error) {
 
 // decoder fills Go values from nodes, by the json names of their fields.
 type decoder struct {
-	*source
+	*source.Source
 	at     map[string]At
 	tables map[string]bool // lists whose entries may be tables
 }
 
-func (d *decoder) table(n *node, path string, v reflect.Value) error {
-	if n.kind != unstable.Table {
-		return d.errorf(n.at, "", "%s wants a table, not %s", path, n.what())
+func (d *decoder) table(n *source.Node, path string, v reflect.Value) error {
+	if n.Kind != unstable.Table {
+		return d.Errorf(n.At, "", "%s wants a table, not %s", path, n.What())
 	}
 	fields := map[string]reflect.Value{}
 	var names []string
@@ -102,11 +92,11 @@ func (d *decoder) table(n *node, path string, v reflect.Value) error {
 			names = append(names, name)
 		}
 	}
-	for _, key := range n.sort {
-		child := n.keys[key]
+	for _, key := range n.Sort {
+		child := n.Keys[key]
 		f, ok := fields[key]
 		if !ok {
-			return d.errorf(child.key, didYouMean(key, names), "unknown key %q in %s", key, sectionName(path))
+			return d.Errorf(child.Key, didYouMean(key, names), "unknown key %q in %s", key, sectionName(path))
 		}
 		if err := d.value(child, join(path, key), f); err != nil {
 			return err
@@ -115,46 +105,46 @@ func (d *decoder) table(n *node, path string, v reflect.Value) error {
 	return nil
 }
 
-func (d *decoder) value(n *node, path string, v reflect.Value) error {
+func (d *decoder) value(n *source.Node, path string, v reflect.Value) error {
 	if _, ok := d.at[path]; !ok && !strings.HasPrefix(path, "tests.") && !strings.HasPrefix(path, allowKey+".") {
-		d.at[path] = n.at
+		d.at[path] = n.At
 	}
 	if t, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
-		text := n.text
-		if n.kind != unstable.String && n.kind != unstable.Integer {
-			return d.errorf(n.at, "", "%s wants a string, not %s", path, n.what())
+		text := n.Text
+		if n.Kind != unstable.String && n.Kind != unstable.Integer {
+			return d.Errorf(n.At, "", "%s wants a string, not %s", path, n.What())
 		}
 		if text == "" {
-			return d.errorf(n.at, "remove the line to leave it unset", "%s is empty", path)
+			return d.Errorf(n.At, "remove the line to leave it unset", "%s is empty", path)
 		}
 		if err := t.UnmarshalText([]byte(text)); err != nil {
-			return d.errorf(n.at, "", "%s: %v", path, err)
+			return d.Errorf(n.At, "", "%s: %v", path, err)
 		}
 		return nil
 	}
 	switch v.Kind() {
 	case reflect.String:
-		if n.kind != unstable.String {
-			return d.errorf(n.at, "", "%s wants a string, not %s", path, n.what())
+		if n.Kind != unstable.String {
+			return d.Errorf(n.At, "", "%s wants a string, not %s", path, n.What())
 		}
-		if n.text == "" {
-			return d.errorf(n.at, "remove the line to leave it unset", "%s is empty", path)
+		if n.Text == "" {
+			return d.Errorf(n.At, "remove the line to leave it unset", "%s is empty", path)
 		}
-		v.SetString(n.text)
+		v.SetString(n.Text)
 	case reflect.Int:
-		i, err := n.integer()
-		if n.kind != unstable.Integer || err != nil {
-			return d.errorf(n.at, "", "%s wants an integer, not %s", path, n.what())
+		i, err := n.Integer()
+		if n.Kind != unstable.Integer || err != nil {
+			return d.Errorf(n.At, "", "%s wants an integer, not %s", path, n.What())
 		}
 		if i < 1 || i > 1<<30 {
-			return d.errorf(n.at, "", "%s = %d is out of range", path, i)
+			return d.Errorf(n.At, "", "%s = %d is out of range", path, i)
 		}
 		v.SetInt(i)
 	case reflect.Pointer: // *bool
-		if n.kind != unstable.Bool {
-			return d.errorf(n.at, "", "%s wants true or false, not %s", path, n.what())
+		if n.Kind != unstable.Bool {
+			return d.Errorf(n.At, "", "%s wants true or false, not %s", path, n.What())
 		}
-		b := n.text == "true"
+		b := n.Text == "true"
 		v.Set(reflect.ValueOf(&b))
 	case reflect.Slice:
 		return d.list(n, path, v)
@@ -166,12 +156,12 @@ func (d *decoder) value(n *node, path string, v reflect.Value) error {
 	return nil
 }
 
-func (d *decoder) list(n *node, path string, v reflect.Value) error {
-	if n.kind != unstable.Array {
-		return d.errorf(n.at, "", "%s wants a list, not %s", path, n.what())
+func (d *decoder) list(n *source.Node, path string, v reflect.Value) error {
+	if n.Kind != unstable.Array {
+		return d.Errorf(n.At, "", "%s wants a list, not %s", path, n.What())
 	}
-	v.Set(reflect.MakeSlice(v.Type(), len(n.list), len(n.list)))
-	for i, c := range n.list {
+	v.Set(reflect.MakeSlice(v.Type(), len(n.List), len(n.List)))
+	for i, c := range n.List {
 		switch x := v.Index(i).Addr().Interface().(type) {
 		case *Item:
 			it, err := d.entry(c, path)
@@ -180,7 +170,7 @@ func (d *decoder) list(n *node, path string, v reflect.Value) error {
 			}
 			*x = it
 		case *Test:
-			x.At = c.at
+			x.At = c.At
 			if err := d.table(c, path+"."+strconv.Itoa(i), reflect.ValueOf(x).Elem()); err != nil {
 				return err
 			}
@@ -196,76 +186,76 @@ const allowKey = "net.allow"
 func takesTables(f reflect.StructField) bool { return strings.HasSuffix(f.Tag.Get("item"), "?") }
 
 // entry reads one entry of a list.
-func (d *decoder) entry(n *node, path string) (Item, error) {
+func (d *decoder) entry(n *source.Node, path string) (Item, error) {
 	switch {
-	case n.kind == unstable.String:
-		return Item{Text: n.text, At: n.at}, nil
-	case n.kind == unstable.Table && d.tables[path]:
+	case n.Kind == unstable.String:
+		return Item{Text: n.Text, At: n.At}, nil
+	case n.Kind == unstable.Table && d.tables[path]:
 		return d.glob(n, path)
-	case n.kind == unstable.Table && path == allowKey:
+	case n.Kind == unstable.Table && path == allowKey:
 		return d.destination(n, path)
 	}
-	return Item{}, d.errorf(n.at, "", "%s wants a list of strings, not %s", path, n.what())
+	return Item{}, d.Errorf(n.At, "", "%s wants a list of strings, not %s", path, n.What())
 }
 
-func (d *decoder) glob(n *node, path string) (Item, error) {
-	it := Item{At: n.at}
-	for _, key := range n.sort {
-		switch v := n.keys[key]; {
-		case key == "glob" && v.kind == unstable.String:
-			it.Text, it.At = v.text, v.at
+func (d *decoder) glob(n *source.Node, path string) (Item, error) {
+	it := Item{At: n.At}
+	for _, key := range n.Sort {
+		switch v := n.Keys[key]; {
+		case key == "glob" && v.Kind == unstable.String:
+			it.Text, it.At = v.Text, v.At
 		case key == "glob":
-			return it, d.errorf(v.at, "", "glob of %s wants a string, not %s", path, v.what())
-		case key == "hide" && v.kind == unstable.Bool:
-			it.Hide = v.text == "true"
+			return it, d.Errorf(v.At, "", "glob of %s wants a string, not %s", path, v.What())
+		case key == "hide" && v.Kind == unstable.Bool:
+			it.Hide = v.Text == "true"
 		case key == "hide":
-			return it, d.errorf(v.at, "", "hide of %s wants true or false, not %s", path, v.what())
+			return it, d.Errorf(v.At, "", "hide of %s wants true or false, not %s", path, v.What())
 		default:
-			return it, d.errorf(v.key, didYouMean(key, []string{"glob", "hide"}), "unknown key %q in an entry of %s", key, path)
+			return it, d.Errorf(v.Key, didYouMean(key, []string{"glob", "hide"}), "unknown key %q in an entry of %s", key, path)
 		}
 	}
-	if n.keys["glob"] == nil {
-		return it, d.errorf(n.at, `write { glob = "**/.env", hide = true }`, "an entry of %s has no glob", path)
+	if n.Keys["glob"] == nil {
+		return it, d.Errorf(n.At, `write { glob = "**/.env", hide = true }`, "an entry of %s has no glob", path)
 	}
 	return it, nil
 }
 
-func (d *decoder) destination(n *node, path string) (Item, error) {
+func (d *decoder) destination(n *source.Node, path string) (Item, error) {
 	var t netTable
 	if err := d.table(n, path+".0", reflect.ValueOf(&t).Elem()); err != nil {
 		return Item{}, err
 	}
 	if t.To == "" {
-		return Item{}, d.errorf(n.at, `write { to = "example.com:443", ... }`, "an entry of %s has no destination", path)
+		return Item{}, d.Errorf(n.At, `write { to = "example.com:443", ... }`, "an entry of %s has no destination", path)
 	}
 	text, err := t.text()
 	if err != nil {
-		return Item{}, d.errorf(n.at, "", "%v", err)
+		return Item{}, d.Errorf(n.At, "", "%v", err)
 	}
-	return Item{Text: text, At: n.at}, nil
+	return Item{Text: text, At: n.At}, nil
 }
 
-func (d *decoder) mapping(n *node, path string, v reflect.Value) error {
-	if n.kind != unstable.Table {
-		return d.errorf(n.at, "", "%s wants a table, not %s", path, n.what())
+func (d *decoder) mapping(n *source.Node, path string, v reflect.Value) error {
+	if n.Kind != unstable.Table {
+		return d.Errorf(n.At, "", "%s wants a table, not %s", path, n.What())
 	}
 	v.Set(reflect.MakeMap(v.Type()))
-	for _, key := range n.sort {
-		c := n.keys[key]
-		d.at[join(path, key)] = c.at
-		if c.kind != unstable.String {
-			return d.errorf(c.at, "", "%s wants a string, not %s", join(path, key), c.what())
+	for _, key := range n.Sort {
+		c := n.Keys[key]
+		d.at[join(path, key)] = c.At
+		if c.Kind != unstable.String {
+			return d.Errorf(c.At, "", "%s wants a string, not %s", join(path, key), c.What())
 		}
 		switch m := v.Interface().(type) {
 		case map[string]string:
-			m[key] = c.text
+			m[key] = c.Text
 		case Require:
 			if !Guarantee(key).known() {
-				return d.errorf(c.key, didYouMean(key, names(Guarantees())), "unknown guarantee %q", key)
+				return d.Errorf(c.Key, didYouMean(key, names(Guarantees())), "unknown guarantee %q", key)
 			}
 			var l Level
-			if err := l.UnmarshalText([]byte(c.text)); err != nil {
-				return d.errorf(c.at, "", "%s: %v", join(path, key), err)
+			if err := l.UnmarshalText([]byte(c.Text)); err != nil {
+				return d.Errorf(c.At, "", "%s: %v", join(path, key), err)
 			}
 			m[Guarantee(key)] = l
 		}

@@ -152,10 +152,10 @@ func TestParseFull(t *testing.T) {
 	if r.Memory != 3<<29 || r.Swap != 1048577 || r.CPU != (CPU{800, 1500}) || r.Pids != 64 || r.Tmp != 1e12 || r.OpenFiles != 1000 {
 		t.Errorf("resources %+v", r)
 	}
-	if z := d.Tests[0].Read[2]; z.At != (At{44, 18}) {
+	if z := d.Tests[0].Read[2]; z.At != (At{Line: 44, Col: 18}) {
 		t.Errorf("columns count characters: %+v", z)
 	}
-	if at := d.At["resources.cpu"]; at != (At{24, 7}) {
+	if at := d.At["resources.cpu"]; at != (At{Line: 24, Col: 7}) {
 		t.Errorf("resources.cpu at %v", at)
 	}
 	data, err := json.Marshal([]Layer{{Profile, d}})

@@ -51,7 +51,7 @@ func (r *Resolved) refuse() []Refusal {
 			if index.work > maxRefuseWork {
 				return append(out, Refusal{Layer: rule.Layer, Pos: rule.Pos, What: "this and later rules", By: "nobody yet: too many rules to examine"})
 			}
-			if by := r.refusedFile(index, rule, sample(g)); by != "" {
+			if by := r.refusedFile(index, rule, Sample(g)); by != "" {
 				add(rule, by)
 				break
 			}

@@ -73,6 +73,7 @@ type Resolved struct {
 	Env          EnvRules          `json:"env"`
 	Audit        Audit             `json:"audit"`
 	Terminal     TerminalRules     `json:"terminal"`
+	Org          OrgRules          `json:"org,omitzero"`
 	Require      Require           `json:"require,omitempty"`
 	Where        map[string]string `json:"where,omitempty"` // dotted key of a single value to the file:line:col that set it
 	Tests        []Test            `json:"tests,omitempty"` // of the profile
@@ -165,6 +166,9 @@ func Resolve(layers []Layer, v Vars) (*Resolved, error) {
 			return nil, err
 		}
 		r.addOther(i, m)
+		if err := r.joinOrg(i, m, layers[i].Doc); err != nil {
+			return nil, err
+		}
 	}
 	r.joinSingles(all)
 	r.joinLists()

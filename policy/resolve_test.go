@@ -336,7 +336,7 @@ func TestDest(t *testing.T) {
 
 func TestSamplesMatch(t *testing.T) {
 	for _, g := range []string{"/a/**", "**/.env", "/a/*.pem", "/a/[!a-z]x?", "/a/{b,c}/*d*", "/a/[b]c", `/a/\*b`, "/s*s/**/x"} {
-		if p := sample(g); !matchGlob(g, p) {
+		if p := Sample(g); !matchGlob(g, p) {
 			t.Errorf("%s: sample %s does not match", g, p)
 		}
 	}

@@ -26,7 +26,7 @@ func (d *Document) validate(globs bool) error {
 	if err := d.head(); err != nil {
 		return err
 	}
-	for _, section := range []any{&d.Files, &d.Net, &d.Syscalls, &d.Env} {
+	for _, section := range []any{&d.Files, &d.Net, &d.Syscalls, &d.Env, &d.Org, &d.Org.BreakGlass} {
 		if err := d.lists(reflect.ValueOf(section).Elem(), globs); err != nil {
 			return err
 		}
@@ -35,6 +35,9 @@ func (d *Document) validate(globs bool) error {
 		return err
 	}
 	if err := d.singles(); err != nil {
+		return err
+	}
+	if err := d.org(); err != nil {
 		return err
 	}
 	if len(d.Tests) > maxItems {
@@ -160,6 +163,8 @@ func checkItem(kind, text string, globs bool) (hint string, err error) {
 			return "", nil
 		}
 		return "names are letters, digits and _; * stands for any run of characters", errors.New("is not the name of a variable")
+	case "backend", "group", "sink":
+		return checkOrgItem(kind, text)
 	default:
 		return "", fmt.Errorf("unknown kind of entry %q", kind)
 	}
@@ -298,8 +303,8 @@ func (d *Document) test(t *Test) error {
 	switch {
 	case t.Want != "allow" && t.Want != "deny":
 		return d.itemError(at, `add: want = "allow" or want = "deny"`, "test has no verdict")
-	case !printable(t.Name) || len(t.Name) > maxText:
-		return d.itemError(at, "", "name of test has control characters or is too long")
+	case !printable(t.Name) || len(t.Name) > maxText || !printable(t.Rule) || len(t.Rule) > maxText:
+		return d.itemError(at, "", "name or rule of test has control characters or is too long")
 	}
 	acts := 0
 	for op, list := range t.acts() {

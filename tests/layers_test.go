@@ -65,8 +65,12 @@ var floors = []struct {
 	{2, rootSide, "jail/generation", "which rules of a running jail judged an event, and what a running jail can take; pure"},
 	{2, rootSide, "jail/reach", "what a policy lets a jail reach, as netd reads it; pure"},
 	{2, rootSide, "jail/steer", "a jail's connections to netd: its network namespace, the sockets in it, and netd itself; knows no policy"},
+	{0, both, "policy/minisign", "verifies signatures; knows no policy and no file"},
+	{0, both, "policy/source", "TOML with places; knows no key of a policy"},
+
+	{2, userSide, "policy/lint", "what is probably not meant in a document; judges no act"},
 	{2, both, "jail/why", "a denial in words, and what would allow it: for a jail's own questions and for its user"},
-	{2, rootSide, "jail/organisation", "the organisation's policy files, read by root for each decision"},
+	{2, both, "jail/organisation", "the organisation's policy files: read by root for each decision, by users to see what holds"},
 	{2, userSide, "audit/view", "records as people and programs read them: table, JSON lines, summary"},
 	{2, userSide, "audit/query", "which records: the filter language, from text to a decision; prints nothing"},
 	{2, userSide, "audit/timeline", "several logs as one, in the order of time; opens nothing itself"},
@@ -84,6 +88,7 @@ var floors = []struct {
 	{6, netSide, "cmd/agentos-netd", "wires netd"},
 
 	{3, rootSide, "jail/network", "the network of one running jail: rules, grants, what netd tells; judges no connection"},
+	{3, rootSide, "jail/glass", "who may do without files of the organisation, why and until when; knows no jail"},
 	{4, rootSide, "jail/helper", "the root server: composes everything on its side"},
 	{3, rootSide, "jail/inside", "what runs as pid 1: executes jail's blueprint with the broker's help"},
 	{3, userSide, "orchestrator", "sessions of one user; reaches root through the gate only"},

@@ -8,6 +8,8 @@ import (
 
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/audit/segment"
+	"github.com/agentos/agentos/jail/rpc"
+	"github.com/agentos/agentos/policy"
 )
 
 // Told returns r as people are told of it: what is JSON for programs (a receipt, a change
@@ -38,6 +40,7 @@ func receipt(detail string) string {
 			Good bool
 		}
 		Missing []struct{ Guarantee string }
+		Glass   struct{ Reason string } `json:"break_glass"`
 	}
 	if json.Unmarshal([]byte(detail), &r) != nil {
 		return detail
@@ -58,12 +61,18 @@ func receipt(detail string) string {
 	if len(gone) > 0 {
 		text += "; without " + strings.Join(gone, ", ")
 	}
+	if r.Glass.Reason != "" {
+		text += "; break-glass: " + r.Glass.Reason
+	}
 	return text
 }
 
 // swapped says in a line who changed a session's policy, or was not allowed to.
 func swapped(detail string) string {
 	type named struct{ Name, SHA256 string }
+	if text := glassed(detail); text != "" {
+		return text
+	}
 	var s struct {
 		UID, Generation int
 		From, To        named
@@ -77,6 +86,18 @@ func swapped(detail string) string {
 		return fmt.Sprintf("uid %d was refused to change %s to %s: %s", s.UID, short(s.From), short(s.To), s.Refused)
 	}
 	return fmt.Sprintf("generation %d: uid %d changed %s to %s", s.Generation, s.UID, short(s.From), short(s.To))
+}
+
+// glassed says in a line what a record of a grant says, "" if it is none.
+func glassed(detail string) string {
+	var d rpc.GlassDetail
+	switch {
+	case json.Unmarshal([]byte(detail), &d) != nil || d.What == "":
+		return ""
+	case d.What == "end":
+		return fmt.Sprintf("uid %d ended the breaking of the glass (%s)", d.UID, d.Reason)
+	}
+	return fmt.Sprintf("uid %d broke the glass for %s (%s), to do without %s", d.UID, policy.Span(time.Duration(d.Seconds)*time.Second), d.Reason, strings.Join(d.Files, ", "))
 }
 
 // granted says in a line who granted or forbade a session something, or was not allowed to.

@@ -18,11 +18,11 @@ import (
 func (p *program) policyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "policy",
-		Short: "list, show, check, explain and change policies",
+		Short: "list, show, check, test, explain and change policies",
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(p.policyList(), p.policyShow(), p.policyCheck(), p.policyExplain(), p.policySet(), p.policySchema())
+	c.AddCommand(p.policyList(), p.policyShow(), p.policyCheck(), p.policyExplain(), p.policySet(), p.policySchema(), p.policyEffective(), p.policyBreakGlass(), p.policyLint(), p.policyTest())
 	return c
 }
 
@@ -202,6 +202,7 @@ func (p *program) effective(r *policy.Resolved) {
 			t.row("require", where("require."+string(g)), fmt.Sprintf("%s: %s", g, level))
 		}
 	}
+	orgRows(&t, r)
 	for _, x := range r.Refused {
 		t.row(p.out.red("refused"), event.Printable(x.Pos), event.Printable(x.What+" (by "+x.By+")"))
 	}
@@ -253,7 +254,10 @@ func (p *program) policyCheck() *cobra.Command {
 func (p *program) checked(file string, results, bad []policy.TestResult) {
 	for _, r := range bad {
 		want := map[bool]string{true: "allow", false: "deny"}[r.Want]
-		p.out.linef("%s %s: %s %s: want %s, but %s", p.out.red("FAIL"), event.Printable(r.Pos), r.Op, event.Printable(r.Arg), want, event.Printable(r.Got.Why))
+		if r.Got.Allow == r.Want { // the verdict is right, the rule is not
+			want += " by " + r.Rule
+		}
+		p.out.linef("%s %s: %s %s: want %s, but %s", p.out.red("FAIL"), event.Printable(r.Pos), r.Op, event.Printable(r.Arg), event.Printable(want), event.Printable(r.Got.Why))
 	}
 	word := p.out.green("ok")
 	if len(bad) > 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/signal"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -62,6 +63,10 @@ The exit status is the agent's; 125 if AgentOS failed, 126 if the policy refused
 }
 
 func (p *program) runAgent(ctx context.Context, o orchestrator.Options, keep []string, report bool) error {
+	var err error
+	if o.Lifted, err = p.lifted(ctx); err != nil {
+		return err
+	}
 	plan, err := orchestrator.Prepare(o)
 	if err != nil {
 		return err
@@ -103,6 +108,9 @@ func (p *program) runAgent(ctx context.Context, o orchestrator.Options, keep []s
 			stop()
 		}
 		p.lacking(proc.Started.Report.Missing, report)
+		if b := proc.Started.Report.Glass; b != nil {
+			p.err.note("break-glass (%s): without %s; the session is ended at %s", b.Reason, strings.Join(b.Files, ", "), b.Until.Local().Format(time.TimeOnly))
+		}
 		before.ID, before.Name, before.Silent = proc.Session, proc.Name, silent(plan.Resolved, proc.Started.Report.Tier)
 		return proc, nil
 	})

@@ -62,6 +62,9 @@ func (p *program) sessions(rows []rpc.Session) {
 		if s.Swaps > 0 {
 			policy += fmt.Sprintf(" (change %d)", s.Swaps)
 		}
+		if !s.Glass.IsZero() {
+			policy += " (break-glass until " + s.Glass.Local().Format(time.TimeOnly) + ")"
+		}
 		t.row(event.Printable(s.Name), event.Printable(s.ID), event.Printable(s.Agent), policy, event.Printable(s.State),
 			ago(time.Since(s.Started)), procs, memory, cpu, denied, event.Printable(s.Workspace))
 	}

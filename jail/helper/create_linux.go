@@ -17,7 +17,6 @@ import (
 
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/layer"
-	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/policy"
@@ -37,11 +36,8 @@ func (c *conversation) create(f *os.File) (any, []*os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	org, err := organisation.Read(c.s.opt.Org)
-	if err != nil {
-		return nil, nil, err
-	}
-	res, err := c.s.resolved.get(org, doc.Policy)
+	grant, _ := c.s.glass.Of(c.peer.uid)
+	res, err := c.s.under(doc.Policy, &grant)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -53,7 +49,7 @@ func (c *conversation) create(f *os.File) (any, []*os.File, error) {
 		return nil, nil, err
 	}
 	v := &session{
-		s: c.s, id: id, policy: c.s.policies.get(res), owner: c.peer, doc: doc, res: res, made: time.Now(),
+		s: c.s, id: id, policy: c.s.policies.get(res), owner: c.peer, doc: doc, res: res, glass: grant, made: time.Now(),
 		procs: map[int]*proc{}, pending: map[uint64]chan initAnswer{}, wake: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := c.s.enter(v); err != nil {

@@ -36,7 +36,7 @@ func bare(t testing.TB) *Server {
 
 func (s *Server) makeDirsForTest(dir string) (err error) {
 	if err = os.MkdirAll(dir+"/audit", 0o700); err == nil {
-		err = errors.Join(s.openShared(), s.openDescriptors())
+		err = errors.Join(s.openOrganisation(), s.openShared(), s.openDescriptors())
 	}
 	return err
 }
@@ -301,6 +301,9 @@ func TestResolvedIsKept(t *testing.T) {
 	s := bare(t)
 	s.opt.Org = t.TempDir()
 	if err := os.Chmod(s.opt.Org, 0o755); err != nil { // whatever the umask
+		t.Fatal(err)
+	}
+	if err := s.openOrganisation(); err != nil {
 		t.Fatal(err)
 	}
 	draftOf := func(fd int) *session {

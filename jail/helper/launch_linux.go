@@ -15,7 +15,6 @@ import (
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/generation"
 	"github.com/agentos/agentos/jail/network"
-	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/reach"
 	"github.com/agentos/agentos/jail/rpc"
@@ -79,6 +78,7 @@ var adoptSteps = []step[*launch]{
 	{"adopt", (*launch).adopt},
 	{"kernel programs", (*launch).follow},
 	{"disk meter", (*launch).meterDisk},
+	{"break-glass", (*launch).watchGlass},
 	{"receipt", (*launch).writeReceipt},
 	{"listen", (*launch).listen},
 	{"network", (*launch).serve},
@@ -360,7 +360,7 @@ func (l *launch) serve() (err error) {
 	v.network, err = network.Open(l.ctx, v.res, network.Options{
 		ID: v.id, Name: v.name, Number: v.number, Pid: l.b.sp.jail.Pid,
 		Netd: s.netd, Kernel: s.kernel.h, CatchUp: v.catchUp, Record: v.record.Load().put, Logger: s.log,
-		Bound: func(entry string) (string, error) { return organisation.CheckGrant(s.opt.Org, v.res.Vars, entry) },
+		Bound: v.bound,
 	})
 	if err != nil {
 		return err
@@ -382,6 +382,9 @@ func (l *launch) writeReceipt() (err error) {
 		"policy": v.res.Name, "policy_sha256": b.hash, "filter_sha256": b.sum, "kernel": kernelRelease(),
 		"tier": b.report.Tier, "landlock_abi": b.answer.ABI, "enforced": b.report.Enforced, "missing": b.report.Missing,
 		"refused": b.report.Refused, "layers": v.res.Layers, "start_steps": l.took, "build_steps": b.took, "steps": b.answer.Steps, "checks": b.answer.Checks, "build": v.s.build,
+	}
+	if g := v.brokenGlass(); g != nil {
+		b.report.Glass, fields["break_glass"] = g, g
 	}
 	if b.ahead {
 		fields["checked_at"] = b.stood.UTC() // before there was this session

@@ -50,7 +50,7 @@ func (c *conversation) list(m rpc.ListSessions) (any, []*os.File, error) {
 		if !live[a.ID] {
 			out.Sessions = append(out.Sessions, rpc.Session{
 				ID: a.ID, Name: a.Name, Agent: a.Agent, Policy: a.Policy, Swaps: a.Swaps, Workspace: a.Workspace, UID: a.UID,
-				State: "ended", Started: a.Started, Denied: a.Denied, Records: a.Records,
+				State: "ended", Started: a.Started, Denied: a.Denied, Records: a.Records, Glass: a.Glass,
 			})
 		}
 	}
@@ -94,6 +94,7 @@ func (v *session) row() rpc.Session {
 	r := rpc.Session{
 		ID: a.ID, Name: a.Name, Agent: a.Agent, Policy: a.Policy, Swaps: a.Swaps, Workspace: a.Workspace, UID: a.UID,
 		State: v.state(), Started: a.Started, Denied: v.record.Load().denied.Load(), Records: v.record.Load().records.Load(),
+		Glass: a.Glass,
 	}
 	v.mu.Lock()
 	g := v.group

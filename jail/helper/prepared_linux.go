@@ -13,7 +13,6 @@ import (
 	"github.com/agentos/agentos/jail/broker"
 	"github.com/agentos/agentos/jail/generation"
 	"github.com/agentos/agentos/jail/opens"
-	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
 	"github.com/agentos/agentos/jail/seccomp"
@@ -67,18 +66,15 @@ type resolved struct {
 	latest[[sha256.Size]byte, *policy.Resolved]
 }
 
-// get resolves the policy of a document below the organisation's files, which
-// were read just now.
-func (c *resolved) get(org []organisation.File, document []byte) (*policy.Resolved, error) {
+// get resolves the policy of a document below the organisation's layers, which
+// were read just now; seen tells them apart.
+func (c *resolved) get(org []policy.Layer, seen, document []byte) (*policy.Resolved, error) {
 	sum := sha256.New()
 	part := func(data []byte) {
 		_ = binary.Write(sum, binary.LittleEndian, uint64(len(data))) // a hash takes all
 		sum.Write(data)
 	}
-	for _, f := range org {
-		part([]byte(f.Path))
-		part(f.Data)
-	}
+	part(seen)
 	part(document)
 	key := [sha256.Size]byte(sum.Sum(nil))
 	if res, ok := c.find(key); ok {
@@ -91,11 +87,7 @@ func (c *resolved) get(org []organisation.File, document []byte) (*policy.Resolv
 	if stack.Builtins != policy.BuiltinDigest() {
 		return nil, &rpc.Error{Code: rpc.Unsupported, Text: "the builtin policies of the helper are not those of the caller", Hint: "install agentos and agentos-helper from one release"}
 	}
-	layers, err := organisation.Layers(org)
-	if err != nil {
-		return nil, err
-	}
-	res, err := policy.Resolve(append(layers, stack.Layers...), stack.Vars)
+	res, err := policy.Resolve(slices.Concat(org, stack.Layers), stack.Vars)
 	if err != nil {
 		return nil, &rpc.Error{Code: rpc.Refused, Text: err.Error()}
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -258,5 +259,49 @@ func (l *launch) meterDisk() error {
 		return err
 	}
 	v.push(func() error { stop(); return nil })
+	return nil
+}
+
+// brokenGlass says without what the session does, nil if without nothing.
+func (v *session) brokenGlass() *rpc.Glass {
+	g := v.glass
+	if g.ID == "" {
+		return nil
+	}
+	return &rpc.Glass{Record: g.ID, Reason: g.Reason, Files: g.Files, Until: g.Until}
+}
+
+// glassPause is how late the end of a grant may be noticed.
+const glassPause = time.Second
+
+// watchGlass ends the jail when the grant that it lives by is over.
+func (l *launch) watchGlass() error {
+	v := l.v
+	if v.glass.ID == "" {
+		return nil
+	}
+	if !v.s.glass.Holds(v.glass) {
+		return &rpc.Error{Code: rpc.Refused, Text: "the breaking of the glass that this session was made under is over", Hint: "start it again"}
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(glassPause)
+		defer tick.Stop()
+		for v.s.glass.Holds(v.glass) {
+			select {
+			case <-tick.C:
+			case <-stop:
+				return
+			}
+		}
+		text := fmt.Sprintf("the breaking of the glass (%s) is over: the session did without %d of the organisation's files and was ended", v.glass.Reason, len(v.glass.Files))
+		v.record.Load().put(event.Event{Kind: event.Limit, Verdict: event.Deny, Name: "break-glass", Detail: text})
+		v.notice(text)
+		if err := v.group.Kill(); err != nil {
+			v.s.log.Error("end jail at the end of its grant", "session", v.id, "error", err)
+		}
+	}()
+	v.push(func() error { close(stop); <-stopped; return nil })
 	return nil
 }

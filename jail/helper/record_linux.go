@@ -54,6 +54,7 @@ type about struct {
 	Ended     time.Time `json:"ended,omitzero"`
 	Records   uint64    `json:"records"`
 	Denied    uint64    `json:"denied"`
+	Glass     time.Time `json:"break_glass,omitzero"` // until when it does without files of the organisation
 }
 
 // recorder appends the events of one session to its log.
@@ -90,7 +91,7 @@ func (r *recorder) totals() *rpc.Totals {
 func (s *Server) newRecorder(v *session) (*recorder, error) {
 	dir := filepath.Join(s.auditDir(), v.id)
 	r := &recorder{dir: dir, tell: v.notice, about: about{
-		ID: v.id, Name: v.name, Agent: v.doc.Agent, Policy: v.res.Name, Workspace: v.res.Vars.Workspace, UID: v.owner.uid, Started: v.made.UTC(),
+		ID: v.id, Name: v.name, Agent: v.doc.Agent, Policy: v.res.Name, Workspace: v.res.Vars.Workspace, UID: v.owner.uid, Started: v.made.UTC(), Glass: v.glass.Until,
 	}}
 	log, err := segment.MakeDir(s.audit, v.id)
 	if err != nil {
@@ -103,6 +104,24 @@ func (s *Server) newRecorder(v *session) (*recorder, error) {
 	}
 	r.w = w
 	return r, r.save()
+}
+
+// recordAlone writes a log of one record that is of no session, for [glass.Desk].
+func (s *Server) recordAlone(id string, uid int, hash string, e event.Event) error {
+	log, err := segment.MakeDir(s.audit, id)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	w, err := segment.Create(log, s.key, segment.Header{Session: id, Policy: hash, Kernel: kernelRelease()}, segment.Options{Compressor: &s.compressor})
+	if err != nil {
+		return err
+	}
+	e.Time, e.Mono = time.Now(), bootClock()
+	r := &recorder{w: w, dir: filepath.Join(s.auditDir(), id), about: about{ID: id, Name: e.Name, Agent: "-", Policy: "-", Workspace: "-", UID: uid, Started: e.Time.UTC()}}
+	err = w.Append(e)
+	r.records.Add(1)
+	return errors.Join(err, r.Close())
 }
 
 // notice queues a sentence that wait delivers to the user.

@@ -18,6 +18,7 @@ import (
 	"github.com/agentos/agentos/audit/segment"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/glass"
 	"github.com/agentos/agentos/jail/layer"
 	"github.com/agentos/agentos/jail/meter"
 	"github.com/agentos/agentos/jail/organisation"
@@ -81,6 +82,8 @@ type Server struct {
 	netdFile   *os.File // its program
 	checked    checked
 	resolved   resolved
+	org        *organisation.Store
+	glass      *glass.Book
 
 	mu       sync.Mutex
 	sessions map[string]*session // by id: drafts and running
@@ -126,6 +129,7 @@ func Open(opt Options) (_ *Server, err error) {
 		do   func() error
 	}{
 		{"directories", s.makeDirs},
+		{"organisation", s.openOrganisation},
 		{"init", s.loadInit},
 		{"descriptors", s.openDescriptors},
 		{"audit key", s.loadKey},
@@ -226,6 +230,14 @@ func (s *Server) openNetwork() error {
 
 // upstream is how connections of jails leave this host: root's word, never a user's.
 func (s *Server) upstream() (netpolicy.Upstream, error) { return organisation.Upstream(s.opt.Upstream) }
+
+func (s *Server) openOrganisation() (err error) {
+	s.org = organisation.New(s.opt.Org, 0)
+	if s.glass, err = glass.Open(filepath.Join(s.opt.State, "break-glass.json")); err != nil {
+		s.log.Error("no grant of an earlier helper holds", "error", err)
+	}
+	return nil
+}
 
 func (s *Server) openShared() (err error) {
 	s.shared, err = layer.OpenStore(filepath.Join(s.opt.State, "persist"))
@@ -513,6 +525,8 @@ func (c *conversation) answer(ctx context.Context, r rpc.Request, fds []*os.File
 		return with(r, func(m rpc.SessionRef) (any, []*os.File, error) { return c.netRules(m) })
 	case rpc.GrantVerb:
 		return with(r, func(m rpc.SetGrant) (any, []*os.File, error) { return c.grant(m) })
+	case rpc.BreakGlass:
+		return with(r, func(m rpc.BreakGlassAsk) (any, []*os.File, error) { return c.breakGlass(m) })
 	case rpc.Log:
 		return with(r, func(m rpc.LogRef) (any, []*os.File, error) { return c.logs(m) })
 	case rpc.Probe:

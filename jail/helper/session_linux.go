@@ -17,6 +17,7 @@ import (
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/cgroup"
 	"github.com/agentos/agentos/jail"
+	"github.com/agentos/agentos/jail/glass"
 	"github.com/agentos/agentos/jail/network"
 	"github.com/agentos/agentos/jail/packet"
 	"github.com/agentos/agentos/jail/rpc"
@@ -43,7 +44,8 @@ type session struct {
 	owner  peer
 	doc    rpc.Document
 	res    *policy.Resolved
-	policy *prepared // what res comes to
+	policy *prepared   // what res comes to
+	glass  glass.Grant // by which it does without files of the organisation; none if it names none
 	made   time.Time
 	spare  *spare // what becomes its jail, unless ahead does
 	ahead  *build // a jail that stands and may be what it needs

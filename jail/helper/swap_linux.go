@@ -14,6 +14,7 @@ import (
 	"github.com/agentos/agentos/audit/event"
 	"github.com/agentos/agentos/jail"
 	"github.com/agentos/agentos/jail/generation"
+	"github.com/agentos/agentos/jail/glass"
 	"github.com/agentos/agentos/jail/opens"
 	"github.com/agentos/agentos/jail/organisation"
 	"github.com/agentos/agentos/jail/packet"
@@ -85,11 +86,64 @@ func (c *conversation) resolveFor(v *session, m rpc.SetPolicy, document *os.File
 	if data, err = json.Marshal(stack); err != nil {
 		return nil, err
 	}
-	org, err := organisation.Read(c.s.opt.Org)
+	grant := v.glass
+	return c.s.under(data, &grant)
+}
+
+// backend is what this helper's jails are called in an organisation's rules.
+const backend = "native"
+
+// under resolves a document under the organisation's files of this moment, without those
+// that the grant does without. What the grant names and cannot be done without any more
+// is taken out of it.
+func (s *Server) under(document []byte, g *glass.Grant) (*policy.Resolved, error) {
+	org, err := s.org.Read()
+	if err != nil {
+		return nil, glass.Refused(err)
+	}
+	if g.Files = org.Lifted(g.Files); g.Files == nil {
+		*g = glass.Grant{}
+	}
+	layers, err := org.Layers(time.Now(), g.Files)
+	if err != nil {
+		return nil, glass.Refused(err)
+	}
+	res, err := s.resolved.get(layers, org.Sum(g.Files), document)
 	if err != nil {
 		return nil, err
 	}
-	return c.s.resolved.get(org, data)
+	if err := organisation.Unmet(res, backend); err != nil {
+		return nil, glass.Refused(err)
+	}
+	return res, nil
+}
+
+// bound says what of the organisation's files of this moment refuses a grant of entry, one
+// of [net] allow, to the session.
+func (v *session) bound(entry string) (by string, err error) {
+	org, err := v.s.org.Read()
+	if err == nil {
+		by, err = org.CheckGrant(time.Now(), v.glass.Files, v.res.Vars, entry)
+	}
+	if err != nil {
+		return "", glass.Refused(err)
+	}
+	return by, nil
+}
+
+// breakGlass begins or ends a grant of the caller.
+func (c *conversation) breakGlass(m rpc.BreakGlassAsk) (any, []*os.File, error) {
+	s := c.s
+	desk := glass.Desk{Rules: s.org, Book: s.glass, Record: s.recordAlone}
+	groups := func() ([]int, error) {
+		list, err := c.conn.PeerGroups()
+		return append(list, c.peer.gid), err
+	}
+	out, err := desk.Break(glass.Caller{UID: c.peer.uid, PID: c.peer.pid, Groups: groups}, m)
+	if err == nil && !m.Show {
+		s.log.Warn("break-glass", "uid", c.peer.uid, "end", m.End, "reason", m.Reason, "files", out.Files, "until", out.Until)
+	}
+	return out, nil, err
 }
 
 func profiles(list []policy.Layer) (out []policy.Layer) {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agentos/agentos/policy"
 )
@@ -16,7 +17,14 @@ func TestCheckGrant(t *testing.T) {
 	}
 	vars := policy.Vars{Home: "/home/u", Workspace: "/home/u"}
 	dir := filepath.Join(t.TempDir(), "policy.d")
-	if by, err := CheckGrant(dir, vars, "db.example:1"); by != "" || err != nil {
+	check := func(entry string) (string, error) {
+		rules, err := New(dir, 0).Read()
+		if err != nil {
+			return "", err
+		}
+		return rules.CheckGrant(time.Now(), nil, vars, entry)
+	}
+	if by, err := check("db.example:1"); by != "" || err != nil {
 		t.Errorf("no files: %q %v", by, err)
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -33,14 +41,14 @@ func TestCheckGrant(t *testing.T) {
 		if err := os.WriteFile(file, []byte("version = 1\nname = \"corp\"\n"+row.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if by, err := CheckGrant(dir, vars, row.entry); err != nil || (by == "") != (row.by == "") || !strings.Contains(by, row.by) {
+		if by, err := check(row.entry); err != nil || (by == "") != (row.by == "") || !strings.Contains(by, row.by) {
 			t.Errorf("%q, %s: refused by %q (%v), want %q", row.text, row.entry, by, err, row.by)
 		}
 	}
 	if err := os.WriteFile(file, []byte("nonsense"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := CheckGrant(dir, vars, "db.example:1"); err == nil {
+	if _, err := check("db.example:1"); err == nil {
 		t.Error("granted by a file that cannot be read")
 	}
 }

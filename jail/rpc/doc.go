@@ -26,6 +26,7 @@
 //	grant {session, entry | revoke}      ->    netd and the kernel have it when
 //	                                     <-    {grants}
 //	kept {after}, drop {id}              ->    what sessions of a workspace share
+//	break-glass {reason, for}            ->    without the organisation's files that permit it
 //
 // Requests carry an id and may be in flight together up to [MaxInFlight];
 // replies carry the id of their request and come in any order. Nothing has to be

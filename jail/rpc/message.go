@@ -124,6 +124,15 @@ type Report struct {
 	Enforced []string  `json:"enforced"`
 	Missing  []Missing `json:"missing,omitempty"`
 	Refused  []string  `json:"refused,omitempty"` // what lower layers asked for and did not get
+	Glass    *Glass    `json:"break_glass,omitempty"`
+}
+
+// Glass says that a session does without files of the organisation.
+type Glass struct {
+	Record string    `json:"record"` // session id of the record of it
+	Reason string    `json:"reason"`
+	Files  []string  `json:"files"`
+	Until  time.Time `json:"until"` // the session is ended then
 }
 
 // Missing is a guarantee this machine does not give.
@@ -229,10 +238,11 @@ type Session struct {
 	State     string    `json:"state"` // "starting", "running", "held", "ending", "ended"
 	Started   time.Time `json:"started"`
 	Procs     int       `json:"procs"`
-	Memory    uint64    `json:"memory"`  // bytes
-	CPU       float64   `json:"cpu"`     // seconds used
-	Denied    uint64    `json:"denied"`  // denied acts recorded
-	Records   uint64    `json:"records"` // records in the log
+	Memory    uint64    `json:"memory"`               // bytes
+	CPU       float64   `json:"cpu"`                  // seconds used
+	Denied    uint64    `json:"denied"`               // denied acts recorded
+	Records   uint64    `json:"records"`              // records in the log
+	Glass     time.Time `json:"break_glass,omitzero"` // until when it may do without files of the organisation; zero: it may not
 }
 
 // Sessions answers list: running ones first, newest first; as many as fit a message.

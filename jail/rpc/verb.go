@@ -22,6 +22,10 @@ type Verb string
 
 // The verbs, in alphabetical order, each with why root may do it for any user.
 const (
+	// BreakGlass lets the caller's next sessions do without some files of the
+	// organisation, for a time. Those files themselves say who may, and for how long;
+	// it is recorded before it holds.
+	BreakGlass Verb = "break-glass"
 	// Changes hands out read-only descriptors of what a running jail of the caller
 	// (root: of anybody) made in its home. Root reads none of it: the caller walks
 	// it with their own rights, and can neither change it nor mount it.
@@ -101,7 +105,7 @@ func (v Verb) Ordered() bool { return v == HelloVerb || v == Create || v == Give
 // Valid reports whether v is one of the verbs.
 func (v Verb) Valid() bool {
 	switch v {
-	case Changes, Create, Drop, Give, GrantVerb, HelloVerb, Kept, Kill, List, Log, NetworkVerb, Policy, Probe, Resize, RulesVerb, Signal, Spawn, Start, Wait:
+	case BreakGlass, Changes, Create, Drop, Give, GrantVerb, HelloVerb, Kept, Kill, List, Log, NetworkVerb, Policy, Probe, Resize, RulesVerb, Signal, Spawn, Start, Wait:
 		return true
 	}
 	return false

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/agentos/agentos/jail/seccomp"
 	"github.com/agentos/agentos/orchestrator"
 	"github.com/agentos/agentos/policy"
+	"github.com/agentos/agentos/policy/lint"
 )
 
 func (p *program) policyExplain() *cobra.Command {
@@ -164,4 +166,108 @@ func (p *program) lies(r *policy.Resolved, arg string) {
 	if len(own) > len(shown) {
 		p.out.linef("  in %s, of which the session has its own: nothing of yours is there, and it goes with the session", event.Printable(own))
 	}
+}
+
+func (p *program) policyLint() *cobra.Command {
+	asJSON := false
+	c := &cobra.Command{
+		Use:   "lint FILE...",
+		Short: "find what is probably not meant in policy files",
+		Long: `Finds rules that another rule says already or leaves nothing to, rules that allow nearly everything, usual names of secrets that can be
+read, and usual names of files that programs outside of the jail run or obey and that can be written. Each file is taken alone. A file with
+findings is as valid as one without. The exit status is 0 if nothing was found, 1 if something was, 125 for a mistake.`,
+		Args: count(1, 1<<20, "policy files"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			all := []lint.Finding{}
+			for _, file := range args {
+				doc, err := orchestrator.Profile(file, p.home)
+				if err != nil {
+					return err
+				}
+				found, err := lint.Document(doc)
+				if err != nil {
+					return err
+				}
+				all = append(all, found...)
+			}
+			if asJSON {
+				if err := p.out.json(all); err != nil {
+					return err
+				}
+			} else {
+				for _, f := range all {
+					p.out.linef("%s: %s (%s)", event.Printable(f.Pos), event.Printable(f.Text), f.Check)
+				}
+			}
+			if len(all) > 0 {
+				return exitStatus(1)
+			}
+			return nil
+		},
+		ValidArgsFunction: p.completePolicies,
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func (p *program) policyTest() *cobra.Command {
+	asJSON := false
+	c := &cobra.Command{
+		Use:   "test FILE|DIRECTORY...",
+		Short: "run the [[tests]] of policy files, or of a directory of the organisation's",
+		Long: `Runs the [[tests]] of policy files: each act has the verdict that is wanted, and is decided by the rule that is named, if one is. A file is
+tried alone; one with [org] above a profile that allows everything, so that its tests are about what it takes away. The files of a directory
+are the organisation's: they are checked as the helper checks those in force (but may be yours), and are tried together.
+The exit status is 0 if all tests hold, 1 if one does not or there are none, 125 or 126 for a mistake.`,
+		Example: "  agentos policy test ./mine.toml\n  agentos policy test /etc/agentos/policy.d",
+		Args:    count(1, 1<<20, "policy files or directories"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			failed := false
+			all := []policy.TestResult{}
+			for _, arg := range args {
+				results, err := p.tests(arg)
+				if err != nil {
+					return err
+				}
+				all = append(all, results...)
+				bad := slices.DeleteFunc(slices.Clone(results), func(r policy.TestResult) bool { return r.OK })
+				failed = failed || len(bad) > 0 || len(results) == 0
+				if !asJSON {
+					p.checked(arg, results, bad)
+				}
+			}
+			if asJSON {
+				if err := p.out.json(all); err != nil {
+					return err
+				}
+			}
+			if failed {
+				return exitStatus(1)
+			}
+			return nil
+		},
+		ValidArgsFunction: p.completePolicies,
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// tests runs those of a policy, or of all files of a directory.
+func (p *program) tests(arg string) ([]policy.TestResult, error) {
+	if st, err := os.Stat(arg); err != nil || !st.IsDir() {
+		doc, err := orchestrator.Profile(arg, p.home)
+		if err != nil {
+			return nil, err
+		}
+		return policy.Check(doc, policy.Vars{})
+	}
+	rules, err := orchestrator.OrgRules(arg, os.Geteuid())
+	if err != nil || rules == nil {
+		return nil, err
+	}
+	var docs []*policy.Document
+	for _, f := range rules.Files {
+		docs = append(docs, f.Doc)
+	}
+	return policy.CheckOrg(docs, policy.Vars{})
 }
