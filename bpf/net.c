@@ -142,8 +142,8 @@ static __always_inline int settle(struct bpf_sock_addr *ctx, u16 kind, bool v6, 
 	if (!allow && kind != KIND_BIND) {
 		allow = steered(ctx, kind, key, v6);
 		quiet |= ctx->protocol == IPPROTO_UDP; /* netd records what is asked */
-		for_whom(ctx, jail, &r.rec);
 	}
+	for_whom(ctx, jail, &r.rec);
 	if (kind == KIND_BIND)
 		allow = true; /* the namespace has nothing but its loopback to bind to */
 	r.to.port = ctx->user_port;

@@ -1,9 +1,9 @@
 //go:build ignore
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Which process made a connection that netd took: netd sees two addresses, the kernel the task.
+/* Which process a connection is of. netd sees two addresses, the kernel the task; and on tier C the task is init.
  * A socket remembers who made it and who connected it, or sent from it last (on tier C init does
  * that for the agent, and does not count); when it has its port (TCP: just
- * before the SYN; UDP: with the datagram), that goes into owners. Nothing is refused here.
+ * before the SYN; UDP: with the datagram), that goes into owners, for what netd takes. Nothing is refused here.
  * Attached with net.c, to the parent group of all jails.
  */
 #include "include/emit.h"
@@ -31,8 +31,8 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } owners SEC(".maps");
 
-/* served is the jail of the calling task, if netd serves it. */
-static __always_inline struct jail *served(void)
+/* jail_here is the jail of the calling task, and whether netd serves it. */
+static __always_inline struct jail *jail_here(bool *served)
 {
 	for (int level = 1; level < 10; level++) {
 		u64 group = bpf_get_current_ancestor_cgroup_id(level);
@@ -41,14 +41,15 @@ static __always_inline struct jail *served(void)
 		u32 *slot = bpf_map_lookup_elem(&jails, &group);
 		if (slot) {
 			u32 key = *slot & (MAX_JAILS - 1);
-			return resolves(key) ? bpf_map_lookup_elem(&slots, &key) : 0;
+			*served = resolves(key);
+			return bpf_map_lookup_elem(&slots, &key);
 		}
 	}
 	return 0;
 }
 
 /* note puts the calling task into its socket. Without memory for that, events name no process. */
-static __always_inline void note(struct sender *s, struct jail *jail)
+static __always_inline void note(struct sender *s, struct jail *jail, bool served)
 {
 	u64 both = bpf_get_current_pid_tgid();
 
@@ -58,25 +59,28 @@ static __always_inline void note(struct sender *s, struct jail *jail)
 	s->owner.tgid = both >> 32;
 	s->owner.tid = both;
 	s->id = jail->id;
+	s->served = served;
 }
 
 static __always_inline int remember(struct bpf_sock_addr *ctx)
 {
-	struct jail *jail = served();
+	bool served = false;
+	struct jail *jail = jail_here(&served);
 	struct bpf_sock *sk = ctx->sk;
 
 	if (jail && sk)
-		note(bpf_sk_storage_get(&senders, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE), jail);
+		note(bpf_sk_storage_get(&senders, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE), jail, served);
 	return 1;
 }
 
 SEC("cgroup/sock_create")
 int remember_sock_create(struct bpf_sock *sk)
 {
-	struct jail *jail = served();
+	bool served = false;
+	struct jail *jail = jail_here(&served);
 
 	if (jail)
-		note(bpf_sk_storage_get(&senders, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE), jail);
+		note(bpf_sk_storage_get(&senders, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE), jail, served);
 	return 1;
 }
 
@@ -113,7 +117,7 @@ int own_connection(struct bpf_sock_ops *ctx)
 	if (!sk)
 		return 1;
 	struct sender *s = bpf_sk_storage_get(&senders, sk, 0, 0);
-	if (!s || !s->id)
+	if (!s || !s->served)
 		return 1;
 	struct flow f = {.id = s->id, .local = ctx->local_port, .remote = bpf_ntohl(ctx->remote_port)};
 	if (f.remote != PORT_DNS) {
@@ -150,7 +154,7 @@ int own_question(struct __sk_buff *skb)
 	if (!sk)
 		return 1;
 	struct sender *s = bpf_sk_storage_get(&senders, sk, 0, 0);
-	if (!s || !s->id)
+	if (!s || !s->served)
 		return 1;
 	struct flow f = {.id = s->id, .local = bpf_ntohs(ports[0]), .remote = PORT_DNS};
 	struct owner owner = s->owner;

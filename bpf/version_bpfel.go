@@ -3,4 +3,4 @@
 
 package bpf
 
-const version = "4266e8754d17a99e"
+const version = "f4bee1f45b9831d9"

@@ -42,7 +42,7 @@ struct owner {
 struct sender {
 	struct owner owner;
 	u32 id; /* of the jail; 0 = nothing */
-	u32 _hole;
+	u32 served; /* netd serves the jail: its connections are looked for in owners */
 };
 
 struct {
