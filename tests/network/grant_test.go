@@ -122,7 +122,7 @@ func TestTable(t *testing.T) {
 		case d.Host == "ok.example.org" && d.Port == 80:
 			seen["big"] = d.Received > 8<<20 && d.Opened == 1 && d.Open == 0
 		case d.Host == "ok.example.org" && d.Port == 8080:
-			seen["denied"] = d.Denied == 1 && d.Opened == 0
+			seen["denied"] = d.Denied > 0 && d.Opened == 0 // a client may try both families
 		case d.Host == "db.example.org":
 			seen["open"] = d.Open == 1 && d.Opened == 1 && d.Sent > 0
 		}
