@@ -60,7 +60,7 @@ allow = ["a.example:443", "10.0.0.0/8:22"]
 [syscalls]
 deny = ["bpf"]
 `)
-	quiet := parse(t, "quiet", "[resources]\npids = 9\n")
+	quiet := parse(t, "quiet", "[resources]\npids = 29\n")
 	tests := []struct {
 		op           Op
 		arg          string
@@ -124,7 +124,7 @@ deny = ["bpf"]
 	if v := eu.Explain(OpSyscall, "mount"); !v.Default {
 		t.Errorf("mount is the profile's to decide: %+v", v)
 	}
-	if under.Resources.Pids != 9 {
+	if under.Resources.Pids != 29 {
 		t.Errorf("pids %d", under.Resources.Pids)
 	}
 }

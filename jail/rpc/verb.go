@@ -3,7 +3,7 @@ package rpc
 import "github.com/agentos/agentos/jail/packet"
 
 // Protocol is the version of the gate. Both ends must speak the same one.
-const Protocol = 6
+const Protocol = 7
 
 // Limits of the gate.
 const (

@@ -164,8 +164,8 @@ func FuzzParse(f *testing.F) {
 	a := key(f, "a.pub")
 	text := read(f, "text")
 	f.Fuzz(func(t *testing.T, sig []byte) {
-		if k, err := minisign.ParseKey(string(sig)); err == nil && len(k.ID) == 0 {
-			t.Error("a key without a number")
+		if _, err := minisign.ParseKey(string(sig)); err == nil && len(sig) != 56 {
+			t.Error("a key of another length")
 		}
 		s, err := minisign.Parse(sig)
 		if err != nil {
