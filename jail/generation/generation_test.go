@@ -122,7 +122,7 @@ func TestChanges(t *testing.T) {
 		{"socket", []string{base + "[net]\nunix = [\"/run/x.sock\"]"}, "net"},
 		{"listen", []string{base + "[net]\nlisten = \"host:3000\""}, "net.listen"},
 		{"calls", []string{base + "[syscalls]\ndeny = [\"ptrace\"]"}, "syscalls"},
-		{"two limits", []string{base + "[resources]\nmemory = \"1MB\"\ntmp = \"1MB\""}, "resources.memory, resources.tmp"},
+		{"two limits", []string{base + "[resources]\nmemory = \"64MB\"\ntmp = \"1MB\""}, "resources.memory, resources.tmp"},
 		{"env", []string{base + "[env]\npass = [\"X_*\"]"}, "env"},
 		{"audit", []string{"[audit]\non_overload = \"deny\"", base}, "audit"},
 		{"terminal", []string{base + "[terminal]\ntitle = false"}, "terminal"},
