@@ -217,38 +217,49 @@ func (p *program) policyCheck() *cobra.Command {
 		Long:  "Checks policy files for mistakes and runs the [[tests]] in them. The exit status is 0 if all is well, 1 if a test failed, 125 for a mistake.",
 		Args:  count(1, 1<<20, "policy files"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			failed := false
-			all := []policy.TestResult{}
-			for _, file := range args {
-				doc, err := orchestrator.Profile(file, p.home)
-				if err != nil {
-					return err
-				}
-				results, err := policy.Check(doc, policy.Vars{})
-				if err != nil {
-					return err
-				}
-				all = append(all, results...)
-				bad := slices.DeleteFunc(slices.Clone(results), func(r policy.TestResult) bool { return r.OK })
-				failed = failed || len(bad) > 0
-				if !asJSON {
-					p.checked(file, results, bad)
-				}
-			}
-			if asJSON {
-				if err := p.out.json(all); err != nil {
-					return err
-				}
-			}
-			if failed {
-				return exitStatus(1)
-			}
-			return nil
+			return p.runTests(args, asJSON, false, p.testsOf)
 		},
 		ValidArgsFunction: p.completePolicies,
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
+}
+
+// testsOf runs the tests of one policy.
+func (p *program) testsOf(file string) ([]policy.TestResult, error) {
+	doc, err := orchestrator.Profile(file, p.home)
+	if err != nil {
+		return nil, err
+	}
+	return policy.Check(doc, policy.Vars{})
+}
+
+// runTests runs the tests of each of args and prints what came of them. The status is 1 if
+// one failed, or if some are wanted and there are none.
+func (p *program) runTests(args []string, asJSON, wanted bool, of func(string) ([]policy.TestResult, error)) error {
+	failed := false
+	all := []policy.TestResult{}
+	for _, arg := range args {
+		results, err := of(arg)
+		if err != nil {
+			return err
+		}
+		all = append(all, results...)
+		bad := slices.DeleteFunc(slices.Clone(results), func(r policy.TestResult) bool { return r.OK })
+		failed = failed || len(bad) > 0 || wanted && len(results) == 0
+		if !asJSON {
+			p.checked(arg, results, bad)
+		}
+	}
+	if asJSON {
+		if err := p.out.json(all); err != nil {
+			return err
+		}
+	}
+	if failed {
+		return exitStatus(1)
+	}
+	return nil
 }
 
 func (p *program) checked(file string, results, bad []policy.TestResult) {

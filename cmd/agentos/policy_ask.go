@@ -222,29 +222,7 @@ The exit status is 0 if all tests hold, 1 if one does not or there are none, 125
 		Example: "  agentos policy test ./mine.toml\n  agentos policy test /etc/agentos/policy.d",
 		Args:    count(1, 1<<20, "policy files or directories"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			failed := false
-			all := []policy.TestResult{}
-			for _, arg := range args {
-				results, err := p.tests(arg)
-				if err != nil {
-					return err
-				}
-				all = append(all, results...)
-				bad := slices.DeleteFunc(slices.Clone(results), func(r policy.TestResult) bool { return r.OK })
-				failed = failed || len(bad) > 0 || len(results) == 0
-				if !asJSON {
-					p.checked(arg, results, bad)
-				}
-			}
-			if asJSON {
-				if err := p.out.json(all); err != nil {
-					return err
-				}
-			}
-			if failed {
-				return exitStatus(1)
-			}
-			return nil
+			return p.runTests(args, asJSON, true, p.tests)
 		},
 		ValidArgsFunction: p.completePolicies,
 	}
@@ -255,11 +233,7 @@ The exit status is 0 if all tests hold, 1 if one does not or there are none, 125
 // tests runs those of a policy, or of all files of a directory.
 func (p *program) tests(arg string) ([]policy.TestResult, error) {
 	if st, err := os.Stat(arg); err != nil || !st.IsDir() {
-		doc, err := orchestrator.Profile(arg, p.home)
-		if err != nil {
-			return nil, err
-		}
-		return policy.Check(doc, policy.Vars{})
+		return p.testsOf(arg)
 	}
 	rules, err := orchestrator.OrgRules(arg, os.Geteuid())
 	if err != nil || rules == nil {
